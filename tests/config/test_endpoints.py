@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from typing import Any
 
 import pytest
@@ -33,6 +34,9 @@ from zmqdata.errors import NotFoundError
         ("[::1]:5050", "tcp://[::1]:5050"),
         ("ipc:///run/dispatcher", "ipc:///run/dispatcher"),
         (("ipc", "relative"), "ipc://relative"),
+        ("file:/shared/d.json", "file:/shared/d.json"),
+        ("file:///shared/d.json", "file:/shared/d.json"),
+        ("file:d.json", f"file:{os.getcwd()}/d.json"),
     ],
 )
 def test_a_service_is_written_in_several_ways(service: Any, endpoint: str) -> None:
@@ -65,6 +69,9 @@ def test_a_service_is_written_in_several_ways(service: Any, endpoint: str) -> No
         ("tcp://[::1]", "has no port"),
         ("ipc://", "must have 1 to 107 bytes"),
         ("ipc://" + "x" * 108, "Got 108 bytes"),
+        ("file:", "expected the path of the file that a dispatcher writes"),
+        ("file://host/d.json", "expected the path of the file"),
+        ("file:a\0b", "expected the path of the file"),
     ],
 )
 def test_a_service_that_cannot_be_is_refused(service: Any, text: str) -> None:

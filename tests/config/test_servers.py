@@ -170,6 +170,7 @@ TEXTS = {
     DispatcherConfig: [
         "protocol",
         "work_dir",
+        "dispatcher_file",
         "deployment_mode",
         "host",
         "key_file",

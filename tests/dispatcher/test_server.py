@@ -11,7 +11,7 @@ import pytest
 
 from zmqdata import DispatcherConfig, DispatchServer, WorkerConfig, WorkerServer
 from zmqdata.core.dispatcher.decider import DispatcherPolicy, DispatcherTimes
-from zmqdata.dispatcher.server import host_aliases, policy_of, times_of
+from zmqdata.dispatcher.parameters import host_aliases, policy_of, times_of
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.transport.closed import LAST_LIFE
 

@@ -274,6 +274,30 @@ def test_a_worker_without_a_dispatcher_ends_with_4() -> None:
     assert "tcp://127.0.0.1:1 has not answered for 0.5 s (`--death-timeout`" in told.stderr
 
 
+def test_a_worker_waits_for_the_file_of_its_dispatcher(tmp_path: Path) -> None:
+    """A worker without the file ends with 4 after ``--death-timeout``, with 0 at
+    SIGTERM, and with 2 at once if others may write the file.
+    """
+    path = tmp_path / "dispatcher.json"
+    command = [sys.executable, "-m", "zmqdata.worker", f"--dispatcher-file={path}"]
+    short = [*command, "--death-timeout=0.5", "--heartbeat-interval-ms=200"]
+    told = subprocess.run(short, capture_output=True, text=True, timeout=START)
+    assert told.returncode == NO_DISPATCHER
+    assert f"No dispatcher has written {path} for 0.5 s" in told.stderr
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as worker:
+        assert worker.stderr is not None
+        assert (
+            f"waiting for a dispatcher to write its address to {path}" in worker.stderr.readline()
+        )
+        worker.terminate()
+        assert worker.wait(START) == 0
+    path.write_text("{}")
+    path.chmod(0o666)
+    told = subprocess.run(command, capture_output=True, text=True, timeout=START)
+    assert told.returncode == 2
+    assert "chmod go-w" in told.stderr
+
+
 def test_a_worker_takes_nothing_in_its_folder_for_a_module_of_ours(
     unused_dispatcher: ServerProcess, tmp_path: Path
 ) -> None:

@@ -28,6 +28,7 @@ from zmqdata.errors import DataServiceError, NotFoundError, UnavailableError
 from zmqdata.peeking import counted
 from zmqdata.printable import printable
 from zmqdata.transport.addresses import resolve_host
+from zmqdata.transport.dispatcher_file import current_address
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -61,7 +62,7 @@ def take_key(chosen: argparse.Namespace) -> None:
 
 def check_host(service: str) -> None:
     """Raise an error if the host of a service has no address."""
-    host = endpoint_host(parse_service(service))
+    host = endpoint_host(current_address(parse_service(service)))
     if host is not None:
         resolve_host(host)
 

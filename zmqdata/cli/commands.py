@@ -13,6 +13,7 @@ import logging
 import os
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -38,7 +39,7 @@ from zmqdata.cli.options import (
 from zmqdata.cli.watching import dashboard_main, report_main
 from zmqdata.config.dashboard import DashboardSettings
 from zmqdata.config.dispatcher import DispatcherConfig
-from zmqdata.config.endpoints import endpoint_host, parse_service
+from zmqdata.config.endpoints import FILE_SCHEME, endpoint_host, parse_service
 from zmqdata.config.keys import KeySettings
 from zmqdata.config.logs import LogSettings, log_to_stderr
 from zmqdata.config.settings import PREFIX, variables
@@ -46,6 +47,7 @@ from zmqdata.config.worker import WorkerConfig
 from zmqdata.machine import installed_version
 from zmqdata.metrics.listening import announcement, listener
 from zmqdata.transport.addresses import resolve_host
+from zmqdata.transport.dispatcher_file import READ_EVERY, current_address
 from zmqdata.worker.processes.accounts import check_account
 from zmqdata.worker.processes.interpreter import loading
 from zmqdata.worker.processes.keylending import lend_key
@@ -58,11 +60,14 @@ from zmqdata.worker.processes.lifetime import (
 from zmqdata.worker.processes.options import ProcessSettings, start_warnings
 from zmqdata.worker.processes.supervisor import (
     DRAIN_GRACE,
+    NO_DISPATCHER,
     Desertion,
     Supervisor,
     child_command,
     child_configs,
 )
+
+log = logging.getLogger(__name__)
 
 SIGNALLED_BY_SLURM = 5
 """Exit code of a worker that has drained because its Slurm job was sent SIGTERM."""
@@ -238,11 +243,18 @@ def supervise(program: str, chosen: argparse.Namespace, stop: StopSignals) -> in
     """Check what would make every child fail, then keep the children running."""
     check_dispatcher_named(chosen, WorkerConfig, "where is the dispatcher?")
     config = chosen_settings(WorkerConfig, chosen)
-    for host in (endpoint_host(parse_service(config.dispatcher_address)), config.host):
+    grace = config.drain_seconds + config.shutdown_quiet_period_ms / 1000 + DRAIN_GRACE
+    if chosen.exit_with_parent:
+        stop_with_parent(stop, grace + LAST_SECONDS)
+    endpoint = parse_service(config.dispatcher_address)
+    patience = config.dispatcher_timeout_ms / 1000
+    if not await_dispatcher_file(endpoint, patience, stop):
+        return 0
+    for host in (endpoint_host(current_address(endpoint)), config.host):
         if host not in (None, "*"):
             resolve_host(str(host))
     for text in start_warnings(config):
-        logging.getLogger(__name__).warning("%s", text)
+        log.warning("%s", text)
     processes = chosen_settings(ProcessSettings, chosen)
     account = processes.account()
     if account is not None:
@@ -252,9 +264,6 @@ def supervise(program: str, chosen: argparse.Namespace, stop: StopSignals) -> in
     logs = chosen_settings(LogSettings, chosen)
     sockets = [metrics_socket(child) for child in children]
     metrics = [None if one is None else one.fileno() for one in sockets]
-    grace = config.drain_seconds + config.shutdown_quiet_period_ms / 1000 + DRAIN_GRACE
-    if chosen.exit_with_parent:
-        stop_with_parent(stop, grace + LAST_SECONDS)
     supervisor = Supervisor(
         [
             child_command(child, logs, processes.limits(index), metrics[index])
@@ -267,13 +276,41 @@ def supervise(program: str, chosen: argparse.Namespace, stop: StopSignals) -> in
         inherited,
         [() if one is None else (one,) for one in metrics],
         processes.drawn_lifetime(),
-        Desertion(parse_service(config.dispatcher_address), config.dispatcher_timeout_ms / 1000),
+        Desertion(endpoint, patience),
     )
     code = supervisor.run()
     is_signalled = bool(stop.received) and not (stop.hurried or chosen.exit_with_parent)
     if code == 0 and is_signalled and "SLURM_JOB_ID" in os.environ:
         code = SIGNALLED_BY_SLURM
     return complain(program, supervisor.error, code) if supervisor.error else code
+
+
+def await_dispatcher_file(endpoint: str, patience: float, stop: StopSignals) -> bool:
+    """Wait until a dispatcher has written the file that an endpoint names, if it names
+    one. Return False if a signal has ended the wait.
+
+    Raises:
+        SystemExit: the file was not written for too long.
+        OSError, DataServiceError: the file is unusable.
+    """
+    until = time.monotonic() + patience
+    if not current_address(endpoint):
+        path = endpoint.removeprefix(FILE_SCHEME)
+        log.info("waiting for a dispatcher to write its address to %s", path)
+    while not current_address(endpoint):
+        if stop.wait(READ_EVERY):
+            return False
+        if time.monotonic() >= until:
+            raise SystemExit(
+                complain(
+                    "zmqdata worker",
+                    f"No dispatcher has written {endpoint.removeprefix(FILE_SCHEME)} for "
+                    f"{patience:g} s (`--death-timeout`). Start one with `--dispatcher-file`, on a "
+                    "machine that shares this disk.",
+                    NO_DISPATCHER,
+                )
+            )
+    return True
 
 
 def worker_arguments(program: str) -> argparse.ArgumentParser:
@@ -286,6 +323,14 @@ def worker_arguments(program: str) -> argparse.ArgumentParser:
         "die. Prints one line for each process once the dispatcher knows it.",
         WorkerConfig,
         ProcessSettings,
+    )
+    parser.add_argument(
+        "--dispatcher-file",
+        dest="dispatcher_address",
+        type=FILE_SCHEME.__add__,
+        default=argparse.SUPPRESS,
+        metavar="FILE",
+        help="the file that the dispatcher writes; the same as --dispatcher file:FILE",
     )
     add_shared_options(parser)
     return parser
@@ -339,7 +384,7 @@ def prepare(chosen: argparse.Namespace) -> None:
         raise SystemExit(complain("zmqdata", str(error))) from None
     log_to_stderr(logs.log_level, logs.log_format)
     for variable, meant in misspelt(os.environ):
-        logging.getLogger(__name__).warning("%s is not a setting; is %s meant?", variable, meant)
+        log.warning("%s is not a setting; is %s meant?", variable, meant)
 
 
 def misspelt(environment: Iterable[str]) -> list[tuple[str, str]]:

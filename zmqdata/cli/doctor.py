@@ -18,7 +18,7 @@ from zmqdata.cli import findings as judge
 from zmqdata.cli.asking import tell
 from zmqdata.cli.findings import FAILURE, HERE, OK, UNCHECKED, WARNING, Finding
 from zmqdata.cli.options import chosen_settings, command_parser, guarded
-from zmqdata.config.endpoints import endpoint_host, parse_service
+from zmqdata.config.endpoints import FILE_SCHEME, endpoint_host, parse_service
 from zmqdata.config.keys import WITHOUT_KEY, KeySettings
 from zmqdata.config.settings import Settings, setting
 from zmqdata.config.worker import dispatcher_setting
@@ -38,6 +38,7 @@ from zmqdata.transport.addresses import (
     resolve_host,
     somebody_listens,
 )
+from zmqdata.transport.dispatcher_file import current_address
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -328,11 +329,16 @@ def port_findings(subject: str, endpoint: str, key: Key | None, keys: KeySetting
         key: the key of this process; None without one.
         keys: the key settings of this process.
     """
-    host = endpoint_host(endpoint)
     try:
+        address = current_address(endpoint)
+        host = endpoint_host(address)
         numeric = None if host is None else resolve_host(host)
-    except DataServiceError as error:
-        return [Finding(subject, "name", FAILURE, "unknown host", _sentence(str(error)))]
+    except (OSError, DataServiceError) as error:
+        what = "unusable file" if endpoint.startswith(FILE_SCHEME) else "unknown host"
+        return [Finding(subject, "name", FAILURE, what, _sentence(str(error)))]
+    if not address:
+        remedy = "Start a dispatcher with --dispatcher-file, on a machine that shares this disk."
+        return [Finding(subject, "name", FAILURE, "no dispatcher has written the file", remedy)]
     if not somebody_listens(endpoint, CONNECT_PATIENCE):
         return [_no_listener(subject, endpoint)]
     found = [Finding(subject, "port", OK, f"accepts connections at {numeric or endpoint}")]

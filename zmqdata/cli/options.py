@@ -109,7 +109,8 @@ def check_dispatcher_named(chosen: argparse.Namespace, kind: type[Any], question
     [one] = [one for one in fields(kind) if one.name == "dispatcher_address"]
     if not getattr(chosen, one.name, os.environ.get(variable_of(one))):
         raise ValueError(
-            f"{question} Give {flag_of(one)} tcp://HOST:PORT or set {variable_of(one)}"
+            f"{question} Give {flag_of(one)} tcp://HOST:PORT, or file:FILE for the file that it "
+            f"writes, or set {variable_of(one)}"
         )
 
 

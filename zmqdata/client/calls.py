@@ -34,6 +34,7 @@ from zmqdata.machine.descriptors import shortage_explained
 from zmqdata.transport import sockets
 from zmqdata.transport.addresses import resolve_host
 from zmqdata.transport.closed import why_closed
+from zmqdata.transport.dispatcher_file import current_address
 from zmqdata.transport.handshakes import Handshakes, is_foreign
 from zmqdata.transport.keychoice import shown_key
 
@@ -140,16 +141,15 @@ def converse(
     """Send an ask on an open socket until it is answered. See ``call``, which opens the
     socket.
     """
-    began = time.monotonic()
+    began = repeat_at = time.monotonic()
     patience = FIRST_PATIENCE
     say_at = began + SAY_SO_AFTER
-    socket.send_multipart(wire.pack(ask))
-    repeat_at = began + patience
     poller = zmq.Poller()
     for one in (socket, handshakes.monitor):
         poller.register(one, zmq.POLLIN)
     while True:
         now = time.monotonic()
+        sockets.follow(socket, endpoint)
         closed = why_closed(endpoint)
         if closed:
             raise UnavailableError(closed)
@@ -174,11 +174,12 @@ def converse(
             )
         if now >= repeat_at:
             # Less often each time, because the ask may contain a pipeline of hundreds
-            # of megabytes.
-            patience = min(patience * 2, MOST_PATIENCE)
-            repeat_at = now + patience
+            # of megabytes. A file may not have named a dispatcher yet.
             if socket.poll(0, zmq.POLLOUT):
                 socket.send_multipart(wire.pack(ask))
+                repeat_at, patience = now + patience, min(patience * 2, MOST_PATIENCE)
+            else:
+                repeat_at = now + LOOKS
         ends = min(began + timeout, now + LOOKS)
         wait = min(repeat_at, ends, say_at) - now
         ready = dict(poller.poll(max(1, int(wait * 1000))))
@@ -204,7 +205,13 @@ def likely_cause(endpoint: str) -> str:
         >>> likely_cause("tcp://127.0.0.1:5050")
         'Check that it is running and that this machine can reach it.'
     """
-    host = endpoint_host(endpoint)
+    address = current_address(endpoint)
+    if not address:
+        return (
+            "No dispatcher has written that file yet. Start one with `--dispatcher-file`, on a "
+            "machine that shares this disk."
+        )
+    host = endpoint_host(address)
     try:
         if host is not None:
             resolve_host(host)

@@ -18,7 +18,7 @@ from zmqdata.blocks import warn_of_missing_codec
 from zmqdata.config.endpoints import endpoint_host
 from zmqdata.core.client import events as e
 from zmqdata.core.client.events import ConnectLink
-from zmqdata.errors import InvalidArgumentError, ProtocolError
+from zmqdata.errors import DataServiceError, InvalidArgumentError, ProtocolError
 from zmqdata.machine.descriptors import is_shortage, remedy
 from zmqdata.transport import sockets
 from zmqdata.transport.addresses import is_loopback
@@ -143,6 +143,11 @@ class Servers:
         Another process may listen, at once or later, at the address of a worker that is
         gone.
         """
+        dispatcher = self._there[e.DISPATCHER]
+        try:
+            sockets.follow(dispatcher.socket, dispatcher.endpoint)
+        except (OSError, DataServiceError) as error:
+            self._refused(str(error))
         for peer in self._there.keys() - {e.DISPATCHER, *wanted}:
             self._refusals.pop(peer, None)
             self._part_from(peer)

@@ -64,7 +64,7 @@ class DispatcherConfig:
         >>> DispatcherConfig(port=5050).worker_timeout_ms
         10000
 
-    tf.data has the same fields except the last nine, with slower defaults. As in
+    tf.data has the same fields except the last ten, with slower defaults. As in
     tf.data, 0 means immediately and -1 means never for the fields that say so. Unlike
     in tf.data, where it is the default, a ``worker_timeout_ms`` of 0 is refused.
     """
@@ -154,6 +154,12 @@ class DispatcherConfig:
         "largest accepted control message, in bytes; larger pipelines are sent in pieces",
         least=SMALLEST_MESSAGE_LIMIT,
         most=MOST_BYTES,
+    )
+    dispatcher_file: str | None = setting(
+        None,
+        "file that the dispatcher writes once it listens, and removes when it ends, so that "
+        "processes with the same disk find it by file:FILE; the user who starts them must own it",
+        metavar="FILE",
     )
     key_file: str | None = key_file_setting()
     insecure: bool = insecure_setting()

@@ -1,8 +1,8 @@
 """Parsing of the addresses that users write, and the endpoints that they mean. Name
 resolution and sockets do not belong here.
 
-An *endpoint* is what a socket connects to (``"tcp://10.0.0.1:5050"``). An *address* is
-the part of an endpoint after ``://``.
+An *endpoint* is what a socket connects to (``"tcp://10.0.0.1:5050"``), or the file that
+names it (``"file:/path"``). An *address* is the part of an endpoint after ``://``.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from typing import Protocol, TypeAlias
 from zmqdata.errors import NotFoundError
 
 PROTOCOLS = ("tcp", "ipc")
+FILE_SCHEME = "file:"
+"""Prefix of a service that names the file in which a dispatcher announces its address.
+"""
 EVERY_INTERFACE = frozenset({"0.0.0.0", "::", "*"})  # noqa: S104 - recognised here, never a default
 LONGEST_IPC_PATH = 107
 PORT_MARK = "%port%"
@@ -38,12 +41,13 @@ def parse_service(service: Service, name: str = "service") -> str:
 
     Args:
         service: ``"tcp://host:port"``, ``"ipc://path"``, ``"host:port"`` (which means
-            tcp), a pair ``(protocol, address)``, or a ``LocalCluster`` or
-            ``DispatchServer`` of this process. An IPv6 address needs brackets.
+            tcp), ``"file:PATH"`` (the file that a dispatcher writes), a pair
+            ``(protocol, address)``, or a ``LocalCluster`` or ``DispatchServer`` of this
+            process. An IPv6 address needs brackets.
         name: name of the argument, for errors.
 
     Returns:
-        The endpoint to connect a socket to.
+        The endpoint to connect a socket to, or ``"file:"`` and an absolute path.
 
     Raises:
         ValueError: the service is not a string, is empty or malformed, or its port is
@@ -58,8 +62,10 @@ def parse_service(service: Service, name: str = "service") -> str:
         'ipc:///tmp/dispatcher'
 
     The errors are tf.data's. Its only protocol is "grpc"; the protocols here are "tcp"
-    and "ipc".
+    and "ipc". The file is ours, as Dask's scheduler file.
     """
+    if isinstance(service, str) and service.startswith(FILE_SCHEME):
+        return FILE_SCHEME + _absolute_path(service, name)
     protocol, address = _protocol_and_address(service, name)
     if protocol not in PROTOCOLS:
         allowed = " or ".join(f"'{name}://'" for name in PROTOCOLS)
@@ -107,6 +113,17 @@ def _protocol_and_address(service: object, name: str) -> tuple[str, str]:
             f"Malformed `{name}` string has no protocol: {service}. Expected 'tcp://host:port'"
         )
     return (parts[0], parts[1]) if len(parts) == 2 else ("tcp", service)
+
+
+def _absolute_path(service: str, name: str) -> str:
+    path = service.removeprefix(FILE_SCHEME)
+    path = path.removeprefix("//") if path.startswith("///") else path
+    if not path or path.startswith("//") or "\0" in path:
+        raise ValueError(
+            f"Malformed `{name}` {service!r}: expected the path of the file that a dispatcher "
+            "writes (`--dispatcher-file`), such as 'file:/shared/dispatcher.json'"
+        )
+    return os.path.abspath(path)
 
 
 def _checked_path(path: str) -> str:
@@ -163,7 +180,7 @@ def join_address(host: str, port: int) -> str:
 
 
 def endpoint_host(endpoint: str) -> str | None:
-    """Return the host of a tcp endpoint, or None for another protocol.
+    """Return the host of a tcp endpoint, or None for a path.
 
     Example:
         >>> endpoint_host("tcp://[::1]:5050")

@@ -60,7 +60,7 @@ def dispatcher_setting() -> str:
     return setting(
         "",
         "address of the dispatcher, as the dispatcher prints it when it is ready: tcp://host:port, "
-        "host:port or ipc://path",
+        "host:port or ipc://path; or file:FILE, the file that it writes (--dispatcher-file)",
         flag="--dispatcher",
         metavar="tcp://HOST:PORT",
         variable="ZMQDATA_DISPATCHER",

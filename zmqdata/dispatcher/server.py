@@ -24,23 +24,21 @@ import zmq
 from zmqdata import messages as m
 from zmqdata import wire
 from zmqdata.config.checks import MOST_CHARACTERS, check_type
-from zmqdata.config.dispatcher import LEAST_LEASE_MS, DispatcherConfig
-from zmqdata.config.endpoints import split_address
+from zmqdata.config.dispatcher import DispatcherConfig
 from zmqdata.config.keys import WITHOUT_KEY
 from zmqdata.core.dispatcher import events as e
-from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherPolicy, DispatcherTimes
-from zmqdata.core.dispatcher.peers.worker_addresses import located
+from zmqdata.core.dispatcher.decider import DispatcherCore
 from zmqdata.core.dispatcher.saving import job_of
 from zmqdata.core.limits import repeats_too_long
 from zmqdata.dispatcher.answers import Answers
 from zmqdata.dispatcher.journalfile import JournalFile, WorkDirLock
 from zmqdata.dispatcher.listings import Listings
 from zmqdata.dispatcher.metrics import DispatcherMetrics
+from zmqdata.dispatcher.parameters import host_aliases, policy_of, silence_of, target_of, times_of
 from zmqdata.dispatcher.records import Records
 from zmqdata.dispatcher.savefolders import SaveFolders
 from zmqdata.dispatcher.store import PipelineStore
 from zmqdata.errors import (
-    InvalidArgumentError,
     NotFoundError,
     ProtocolError,
     UnavailableError,
@@ -53,13 +51,9 @@ from zmqdata.metrics.monitors import monitor_of
 from zmqdata.printable import printable
 from zmqdata.transport import sockets
 from zmqdata.transport.access import Access, Keyring
-from zmqdata.transport.addresses import (
-    announced_address,
-    bind_endpoint,
-    host_addresses,
-    is_loopback,
-)
+from zmqdata.transport.addresses import bind_endpoint, is_loopback
 from zmqdata.transport.closed import LAST_LIFE, note_closed
+from zmqdata.transport.dispatcher_file import DispatcherFile
 from zmqdata.transport.entrance import Entrance
 from zmqdata.transport.keychoice import key_for
 from zmqdata.transport.lifecycle import Server
@@ -79,12 +73,6 @@ COUNT_EVERY = 10.0
 GATHER = 0.002
 """Seconds by which an answer may be delayed while thousands of peers speak. This saves
 a fifth of a core.
-"""
-LEAST_SILENCE_MS = 1_500
-"""Minimum silence, in milliseconds, after which a connection is closed."""
-NOTICING_MS = 2_600
-"""Milliseconds until the silence is checked, and then until a message is sent to a peer
-that is no longer connected.
 """
 
 
@@ -120,6 +108,10 @@ class DispatcherShell:
             if self.monitor is not None:
                 self._closing.callback(self.monitor.close)
             self._open(config, failed, synced)
+            if config.dispatcher_file is not None:
+                announcement = DispatcherFile(config.dispatcher_file)
+                announcement.write(self.target)
+                self._closing.callback(announcement.remove)
             self._closing = self._closing.pop_all()
 
     def _open(
@@ -159,7 +151,7 @@ class DispatcherShell:
             hear=self._receive,
         )
         closing(self._entrance.close)
-        self.target = target_of(config, split_address(self._entrance.bound.partition("://")[2])[1])
+        self.target = target_of(config, self._entrance.port)
         self.config = config
         self.core = DispatcherCore(
             secrets.randbits(62),
@@ -395,81 +387,6 @@ def _is_sound(ask: m.RegisterDataset) -> bool:
     if not ask.pipeline:
         return any(part.digest == digest for part in ask.description.parts)
     return hashlib.sha256(ask.pipeline).hexdigest() == digest
-
-
-def target_of(config: DispatcherConfig, port: int) -> str:
-    """Return the address by which workers and clients reach a dispatcher on a port.
-
-    Example:
-        >>> target_of(DispatcherConfig(), 5050)
-        'tcp://127.0.0.1:5050'
-    """
-    return f"tcp://{announced_address(config.host, None, None, port)}"
-
-
-def times_of(config: DispatcherConfig) -> DispatcherTimes:
-    """Return the times of a configuration, in seconds. Without checks for unused jobs,
-    none is collected. No lease is shorter than ``LEAST_LEASE_MS``.
-
-    Example:
-        >>> times_of(DispatcherConfig(job_gc_check_interval_ms=-1)).gc_timeout
-        -1.0
-    """
-    collects = config.job_gc_timeout_ms >= 0 and config.job_gc_check_interval_ms >= 0
-    return DispatcherTimes(
-        disconnect_grace=config.disconnect_grace_ms / 1000,
-        client_timeout=max(LEAST_LEASE_MS, config.client_timeout_ms) / 1000,
-        gc_timeout=config.job_gc_timeout_ms / 1000 if collects else -1.0,
-        gc_interval=config.job_gc_check_interval_ms / 1000,
-        worker_timeout=config.worker_timeout_ms / 1000,
-    )
-
-
-def silence_of(config: DispatcherConfig) -> int:
-    """Return the silence of a connection, in milliseconds, after which its worker is
-    lost ``worker_timeout_ms`` after its last message.
-
-    Example:
-        >>> silence_of(DispatcherConfig())
-        6400
-        >>> silence_of(DispatcherConfig(worker_timeout_ms=1_000))
-        1000
-    """
-    least = min(config.worker_timeout_ms, LEAST_SILENCE_MS)
-    return max(least, config.worker_timeout_ms - config.disconnect_grace_ms - NOTICING_MS)
-
-
-def policy_of(config: DispatcherConfig) -> DispatcherPolicy:
-    """Return the policy of a configuration."""
-    return DispatcherPolicy(
-        collects_dynamic=config.gc_dynamic_sharding_jobs,
-        deployment_mode=config.deployment_mode,
-        snapshots_per_worker=config.worker_max_concurrent_snapshots,
-    )
-
-
-def host_aliases(entries: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Return the numeric addresses of each host name in a list of worker addresses.
-
-    Workers announce either the name or an address. A name that cannot be resolved is
-    omitted: a worker may announce the same name.
-
-    Example:
-        >>> host_aliases(["127.0.0.1:5", "::1"])
-        {'127.0.0.1': ('127.0.0.1',), '::1': ('::1',)}
-    """
-    found: dict[str, tuple[str, ...]] = {}
-    for entry in entries:
-        host = located(entry).host
-        try:
-            found[host] = tuple(dict.fromkeys(host_addresses(host)))
-        except InvalidArgumentError as error:
-            log.warning(
-                "--worker-address %s only matches workers that announce this exact name. %s",
-                entry,
-                error,
-            )
-    return found
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from zmqdata.core.worker import events as e
 from zmqdata.core.worker.decider import WorkerCore
 from zmqdata.core.worker.profile import WorkerProfile
 from zmqdata.dataset import Dataset
+from zmqdata.dispatcher.parameters import host_aliases, policy_of, times_of
 from zmqdata.dispatcher.savefolders import (
     check_save,
     find_chunks,
@@ -40,7 +41,6 @@ from zmqdata.dispatcher.savefolders import (
     publish_chunk,
     write_marker,
 )
-from zmqdata.dispatcher.server import host_aliases, policy_of, times_of
 from zmqdata.dispatcher.status import audits_of, status_of
 from zmqdata.errors import BY_NAME, DataServiceError, UnavailableError
 from zmqdata.files.filenames import native, portable

@@ -23,6 +23,7 @@ from zmqdata.config.endpoints import (
 from zmqdata.errors import InvalidArgumentError, ResourceExhaustedError
 from zmqdata.files.paths import boot_id, identity_of, token_of
 from zmqdata.machine.descriptors import is_shortage, shortage
+from zmqdata.transport.dispatcher_file import current_address
 
 # Reserved for documentation: the route to it is the default route, and nothing is
 # ever sent there.
@@ -161,7 +162,7 @@ def announced_host(
         return advertised(advertise)[0]
     if host not in EVERY_INTERFACE:
         return host
-    target = endpoint_host(dispatcher_endpoint) if dispatcher_endpoint else None
+    target = endpoint_host(current_address(dispatcher_endpoint)) if dispatcher_endpoint else None
     return local_address_towards(target or SOMEWHERE_ELSE)
 
 
@@ -204,16 +205,20 @@ def local_address_towards(host: str) -> str:
 
 
 def is_this_machine(endpoint: str) -> bool:
-    """Return True if an endpoint is an address of this machine, or a path.
+    """Return True if an endpoint is an address of this machine, or a path. False for
+    the file of a dispatcher that has not started yet.
 
     Example:
         >>> is_this_machine("tcp://127.0.0.1:5050"), is_this_machine("ipc:///tmp/dispatcher")
         (True, True)
     """
-    host = endpoint_host(endpoint)
+    address = current_address(endpoint)
+    host = endpoint_host(address)
     try:
         numeric = None if host is None else resolve_host(host)
     except InvalidArgumentError:
+        return False
+    if not address:
         return False
     if numeric is None:
         return True
@@ -297,9 +302,13 @@ def is_refused(endpoint: str, timeout: float = 0.5) -> bool:
 
 def _connect(endpoint: str, timeout: float) -> None:
     """Connect to an endpoint and hang up."""
-    address = endpoint.partition("://")[2]
-    if endpoint.startswith("tcp://"):
+    found = current_address(endpoint)
+    if not found:
+        raise FileNotFoundError(endpoint)
+    address = found.partition("://")[2]
+    if found.startswith("tcp://"):
         socket.create_connection(split_address(address), timeout).close()
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as near:
+        near.settimeout(timeout)
         near.connect(address)

@@ -129,6 +129,7 @@ class Entrance:
 
     Attributes:
         bound: the bound endpoint, with its port.
+        port: the port.
 
     Raises:
         OSError: the endpoint cannot be bound; the text says why.
@@ -163,8 +164,8 @@ class Entrance:
         except zmq.ZMQError:
             socket.close(linger=0)
             raise
-        port = split_address(bound.partition("://")[2])[1]
-        self._connections = Connections(port, silence_ms / 1000, max_bytes)
+        self.port = split_address(bound.partition("://")[2])[1]
+        self._connections = Connections(self.port, silence_ms / 1000, max_bytes)
         self._socket, self._arrivals, self._guests = socket, arrivals, guests
         self._loop.read(socket, self._hear)
         return bound

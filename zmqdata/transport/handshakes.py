@@ -13,6 +13,7 @@ from itertools import count
 
 import zmq
 
+from zmqdata.transport.dispatcher_file import current_address
 from zmqdata.transport.keys import Key
 from zmqdata.transport.loop import Loop
 from zmqdata.transport.rejects import Rejects
@@ -245,8 +246,9 @@ def is_foreign(endpoint: str) -> bool:
 
 def _greeting_of(endpoint: str, opening: bytes) -> bytes:
     """Return the beginning of what a server says; nothing if it does not answer."""
-    host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
-    if not endpoint.startswith("tcp://"):
+    address = current_address(endpoint)
+    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    if not address.startswith("tcp://"):
         return b""
     greeting = b""
     with (

@@ -22,9 +22,11 @@ from collections.abc import Iterable, Sequence
 
 import zmq
 
+from zmqdata.config.endpoints import FILE_SCHEME
 from zmqdata.errors import DescriptorShortageError
 from zmqdata.machine.descriptors import check_room
 from zmqdata.machine.threads import available_cores
+from zmqdata.transport.dispatcher_file import current_address
 from zmqdata.transport.handshakes import Handshakes
 from zmqdata.transport.keys import Key
 
@@ -151,7 +153,7 @@ def control_dealer(
     max_bytes: int = -1,
 ) -> tuple[zmq.Socket[bytes], Handshakes]:
     """Return a DEALER that connects and reconnects until it is closed, and the observer
-    of its handshakes.
+    of its handshakes. If the endpoint is a file, call ``follow`` each second.
 
     Args:
         context: context of the socket.
@@ -176,13 +178,34 @@ def control_dealer(
         if key is not None:
             _show(socket, *key.pair, key.server(role))
         handshakes = Handshakes(socket, endpoint, key)
-        socket.connect(endpoint)
+        follow(socket, endpoint)
     except BaseException:
         if handshakes is not None:
             handshakes.close()
         socket.close(linger=0)
         raise
     return socket, handshakes
+
+
+def follow(socket: zmq.Socket[bytes], endpoint: str) -> None:
+    """Connect a DEALER to a server. Called again, connect it to the dispatcher that a
+    file names now, instead of the former one.
+
+    Args:
+        socket: a socket that is connected by this function only.
+        endpoint: endpoint of the server, or the file of a dispatcher.
+
+    Raises:
+        OSError, DataServiceError: as ``current_address``.
+    """
+    before = socket.get_string(zmq.LAST_ENDPOINT)
+    if before and not endpoint.startswith(FILE_SCHEME):
+        return
+    address = current_address(endpoint)
+    if address not in ("", before):
+        if before:
+            socket.disconnect(before)
+        socket.connect(address)
 
 
 def _serve(socket: zmq.Socket[bytes], key: Key, domain: str) -> None:

@@ -22,6 +22,7 @@ from zmqdata.core.worker.memory import MemoryLimit
 from zmqdata.core.worker.profile import WorkerProfile
 from zmqdata.errors import (
     DataServiceError,
+    FailedPreconditionError,
     PermissionDeniedError,
     ProtocolError,
     VersionMismatchError,
@@ -69,9 +70,7 @@ class ControlSockets:
 
     Attributes:
         bound: endpoint on which clients are heard.
-        look: must be called periodically with the time, to close connections that stay
-            silent.
-
+        port: its port.
     Raises:
         OSError: the address cannot be listened on; the text says why.
     """
@@ -102,12 +101,22 @@ class ControlSockets:
         self._entrance = Entrance(
             context, loop, bind_to, SILENCE_MS, most, key, rejects, self._hear_client
         )
-        self.bound, self.look = self._entrance.bound, self._entrance.look
+        self.bound, self.port = self._entrance.bound, self._entrance.port
         self._dispatcher, self._handshakes = sockets.control_dealer(
             context, endpoint, key, "dispatcher"
         )
         loop.read(self._dispatcher, self._hear_dispatcher)
         loop.read(self._handshakes.monitor, self._shake_hands)
+
+    def look(self, now: float) -> None:
+        """Close connections that stay silent, and go to the dispatcher that its file
+        names now. Must be called each second.
+        """
+        self._entrance.look(now)
+        try:
+            sockets.follow(self._dispatcher, self._endpoint)
+        except (OSError, DataServiceError) as error:
+            self._refused(FailedPreconditionError(str(error)))
 
     def send(self, command: e.Send) -> None:
         """Send to the dispatcher, or to a client. A message that cannot be sent is

@@ -15,7 +15,7 @@ import msgspec
 
 from zmqdata import messages as m
 from zmqdata.config.checks import check_type, check_wait
-from zmqdata.config.endpoints import parse_service, split_address
+from zmqdata.config.endpoints import parse_service
 from zmqdata.config.worker import DRAIN_SECONDS, WorkerConfig
 from zmqdata.core.worker import events as e
 from zmqdata.core.worker.decider import WorkerCore
@@ -152,8 +152,7 @@ class WorkerShell:
             disconnected=lambda: self._handle(e.Disconnected()),
             refused=self._refused,
         )
-        port = split_address(self.control.bound.partition("://")[2])[1]
-        self.address = address_of(config, endpoint, port)
+        self.address = address_of(config, endpoint, self.control.port)
         self.core = WorkerCore(
             profile_of(config, endpoint, self.address, self.watch_file, self._max_tasks)
         )

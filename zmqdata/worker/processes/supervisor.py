@@ -19,7 +19,6 @@ import logging
 import os
 import selectors
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -32,6 +31,7 @@ from zmqdata.config.endpoints import DATA_PORT_MARK, PORT_MARK
 from zmqdata.config.logs import LogSettings
 from zmqdata.config.worker import DRAIN_SECONDS, WorkerConfig
 from zmqdata.printable import shown_bytes
+from zmqdata.transport.addresses import somebody_listens
 from zmqdata.worker.processes.accounts import Account, environment_of, rights_of
 from zmqdata.worker.processes.interpreter import PYTHON, folder_on_path, working_folder
 from zmqdata.worker.processes.lifetime import StopSignals, describe_exit, own_thread
@@ -158,30 +158,10 @@ class Desertion:
         self._heard = max(self._heard, heard)
         if now - self._heard < self._patience:
             return False
-        if is_listening(self._endpoint):
+        if somebody_listens(self._endpoint, PROBE_SECONDS):
             self._heard = now  # a child that can speak gives up by itself
             return False
         return True
-
-
-def is_listening(endpoint: str) -> bool:
-    """Return True if a process takes connections at an address.
-
-    Example:
-        >>> is_listening("tcp://127.0.0.1:1")
-        False
-    """
-    scheme, _, place = endpoint.partition("://")
-    host, _, port = place.rpartition(":")
-    try:
-        if scheme == "ipc":
-            with socket.socket(socket.AF_UNIX) as probe:
-                probe.connect(place)
-        else:
-            socket.create_connection((host.strip("[]"), int(port)), PROBE_SECONDS).close()
-    except OSError:
-        return False
-    return True
 
 
 def check_processes(processes: int) -> None:
