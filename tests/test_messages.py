@@ -57,6 +57,8 @@ WITHOUT_CORE |= {
     m.SaveStarted,
     m.RequestAudit,
     m.AuditReported,
+    m.RequestScale,
+    m.ScaleDecided,
     m.DrainStarted,
     m.RequestEcho,
     m.EchoSent,
@@ -82,6 +84,7 @@ def instances(part: Any) -> st.SearchStrategy[Any]:
     limited = {
         m.RequestEcho: {"size": st.integers(0, m.MOST_ECHO_BYTES)},
         m.LinkReported: {"demand": st.floats(0, MOST_AMOUNT)},
+        m.RequestScale: {"interval": st.floats(0, m.MOST_INTERVAL)},
     }.get(part, {})
     hints = {
         name: limited.get(name, st.from_type(hint))

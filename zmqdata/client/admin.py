@@ -96,6 +96,31 @@ def audit_of_iteration(service: str, job: str, iteration: int | None) -> dict[st
     return found[-1]
 
 
+def ask_scale(
+    service: Service, scaler: str, interval: float, timeout: float = 10.0
+) -> m.ScaleDecided:
+    """Return how many worker processes the dispatcher wants, and take or keep the place
+    of the only program that starts and stops workers.
+
+    Args:
+        service: address of the dispatcher.
+        scaler: unique name of this program.
+        interval: seconds until the next question, at most ``MOST_INTERVAL``; 0 to give
+            up the place.
+        timeout: seconds to wait for the answer.
+
+    Raises:
+        FailedPreconditionError: another program holds the place. The text names it.
+        UnavailableError: the dispatcher has not answered within ``timeout``.
+    """
+    return ask_dispatcher(
+        service,
+        lambda request: m.RequestScale(request, scaler, interval),
+        m.ScaleDecided,
+        timeout,
+    )
+
+
 POLL = 0.2
 """Seconds between two looks at the list of workers."""
 

@@ -59,6 +59,7 @@ PURPOSES: dict[str, str] = {
     "StartSave": "to start a distributed save",
     "RequestStatus": "to report its state",
     "RequestAudit": "to audit a job",
+    "RequestScale": "how many workers there should be",
     "DrainWorker": "to drain a worker",
 }
 """Purpose of each request, by the name of its class."""

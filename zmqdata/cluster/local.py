@@ -16,15 +16,16 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from zmqdata.client import lifetime
 from zmqdata.client.calls import status
-from zmqdata.cluster.processes import STOP_SECONDS, ServerProcess
-from zmqdata.cluster.starting import NOT_HERE, START_SECONDS
+from zmqdata.cluster.host import HostError
+from zmqdata.cluster.localhost import LocalHost
+from zmqdata.cluster.processes import ServerProcess, command_options, stop_seconds
+from zmqdata.cluster.starting import NOT_HERE, START_SECONDS, ServerHandle
 from zmqdata.config.checks import check_int, check_type
 from zmqdata.config.dispatcher import DispatcherConfig
-from zmqdata.config.settings import flag_of, opposite, text_of
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.dataset.bars import show_save
 from zmqdata.errors import DataLossError, DataServiceError, UnavailableError
@@ -64,27 +65,6 @@ slowly.
 
 
 _open: weakref.WeakSet[LocalCluster] = weakref.WeakSet()
-
-
-class ServerHandle(Protocol):
-    """Handle on a dispatcher or a worker of a cluster."""
-
-    @property
-    def address(self) -> str: ...
-    @property
-    def addresses(self) -> list[str]: ...
-    @property
-    def alive(self) -> bool: ...
-    @property
-    def log(self) -> str: ...
-
-    def launch(self) -> None: ...
-    def await_ready(self, deadline: float) -> None: ...
-    def ask_to_stop(self) -> None: ...
-    def stop(self) -> None: ...
-    def kill(self) -> None: ...
-    def restart(self, deadline: float = START_SECONDS) -> None: ...
-    def close(self, patience: float | None = None) -> None: ...
 
 
 class LocalCluster:
@@ -165,6 +145,7 @@ class LocalCluster:
         self._servers: list[ServerHandle] = []
         self._numbers = itertools.count()
         self._owner = os.getpid()
+        self._host: LocalHost | None = None
         self._closing = threading.RLock()
         with shortage_explained("a LocalCluster"):
             folder = SocketFolder() if self._lends_folder else None
@@ -202,13 +183,65 @@ class LocalCluster:
             RuntimeError: the cluster is closed, or belongs to the process from which
                 this process was forked.
         """
-        check_process(self._owner, "LocalCluster", NOT_HERE)
-        if not self._finalizer.alive:
-            raise RuntimeError("This LocalCluster is closed; make a new LocalCluster")
+        self._check_open()
         worker = self._new_worker()
         self._begin([worker])
         self.workers.append(worker)
         return worker
+
+    def adapt(self, minimum: int, maximum: int, *, interval: float = 5.0) -> None:
+        """Keep as many workers as the dispatcher wants, until the cluster closes. A
+        second call changes the bounds.
+
+        What ends by itself is replaced. Those that are not wanted drain.
+
+        Args:
+            minimum: least number of workers.
+            maximum: maximum number of workers.
+            interval: seconds between two questions to the dispatcher.
+
+        Raises:
+            TypeError, ValueError: a bound is no number of workers, the minimum exceeds
+                the maximum, or ``interval`` is out of range.
+            FailedPreconditionError: another program follows the number of the
+                dispatcher.
+            RuntimeError: the cluster is closed, or belongs to the process from which
+                this process was forked.
+
+        Example:
+            >>> with LocalCluster(0, in_process=True) as cluster:
+            ...     cluster.adapt(1, 4)
+
+        Ours; Dask's clusters have ``adapt``, too.
+        """
+        self._check_open()
+        if self._host is None:
+            config = WorkerConfig(self._target, **self._worker_options)
+            patience = stop_seconds(config)
+            # The thread of the host must not keep this object alive.
+            here = weakref.ref(self)
+            host = LocalHost(
+                self._target,
+                "worker",
+                self._processes,
+                patience,
+                lambda name: _of(here)._new_worker(),
+                lambda worker, is_new: _of(here)._list(worker, is_new),
+            )
+            host.adopt(worker for worker in self.workers if worker.alive)
+            weakref.finalize(self, host.halt).atexit = False
+            self._host = host
+        self._host.adapt(minimum, maximum, interval=interval)
+
+    def _list(self, worker: ServerHandle, is_new: bool) -> None:
+        """List a worker that the host has started, or has seen end."""
+        for servers in (self._servers, self.workers):
+            if is_new:
+                servers.append(worker)
+            elif worker in servers:
+                servers.remove(worker)
+        if not is_new:
+            worker.close()
 
     def close(self) -> None:
         """Wait for distributed saves in progress, then end the workers and the
@@ -233,12 +266,19 @@ class LocalCluster:
         if config.fault_tolerant_mode and config.work_dir and not is_closed:
             _await_saves(self.dispatcher, self.workers, config.work_dir)
 
+    def _check_open(self) -> None:
+        check_process(self._owner, "LocalCluster", NOT_HERE)
+        if not self._finalizer.alive:
+            raise RuntimeError("This LocalCluster is closed; make a new LocalCluster")
+
     def _close(self, program_ends: float | None) -> None:
         # At the end of the program a finalizer cannot be called any more. It lives on
         # if this is interrupted, so that close() can be called again.
         if os.getpid() != self._owner:  # the lock may be that of a thread of the parent
             return
         with self._closing:  # several threads may have waited for the same save
+            if self._host is not None:
+                self._host.halt()
             ending = self._finalizer.peek()
             if ending is not None:
                 servers, owner, folder = ending[2]
@@ -297,7 +337,6 @@ class LocalCluster:
 
             return worker_thread(config)
         command = [*command_options(config), "--processes", str(self._processes)]
-        patience = STOP_SECONDS + config.shutdown_quiet_period_ms / 1000
         # A restarted worker keeps its place in a list of addresses only if it returns
         # to its former port.
         keeps = self._processes == 1 and bool(self._dispatcher_config.worker_addresses)
@@ -306,32 +345,16 @@ class LocalCluster:
             command,
             self._processes,
             keeps,
-            stop_seconds=patience,
+            stop_seconds=stop_seconds(config),
             name=f"worker {next(self._numbers)}",
         )
 
 
-def command_options(config: DispatcherConfig | WorkerConfig) -> list[str]:
-    """Return the command line that is equivalent to a configuration; defaults are left
-    out.
-
-    Example:
-        >>> config = WorkerConfig("tcp://10.0.0.1:5050", worker_tags=("GPU", "LAB"))
-        >>> command_options(config)
-        ['--dispatcher=tcp://10.0.0.1:5050', '--tag=GPU', '--tag=LAB']
-    """
-    options: list[str] = []
-    for field in fields(config):
-        value, flag = getattr(config, field.name), flag_of(field)
-        if value == field.default:
-            continue
-        if isinstance(value, bool):
-            options.append(flag if value else opposite(flag))
-        else:
-            values = value if field.type == "tuple[str, ...]" else (text_of(field, value),)
-            # A single word, so that a value may begin with a dash.
-            options.extend(f"{flag}={one}" for one in values)
-    return options
+def _of(cluster: weakref.ref[LocalCluster]) -> LocalCluster:
+    found = cluster()
+    if found is None:
+        raise HostError("The LocalCluster of this worker is gone.")
+    return found
 
 
 def _only(options: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ import tempfile
 import time
 import weakref
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import IO
 
 from zmqdata.client import lifetime
@@ -26,8 +27,8 @@ from zmqdata.cluster.output import relay
 from zmqdata.cluster.starting import NOT_HERE, START_SECONDS, ServerStartError
 from zmqdata.config.checks import check_wait
 from zmqdata.config.dispatcher import DispatcherConfig
-from zmqdata.config.settings import PREFIX, variables
-from zmqdata.config.worker import WorkerConfig
+from zmqdata.config.settings import PREFIX, flag_of, opposite, text_of, variables
+from zmqdata.config.worker import DRAIN_SECONDS, WorkerConfig
 from zmqdata.machine.descriptors import shortage_explained
 from zmqdata.transport.forks import check_process
 from zmqdata.worker.processes.interpreter import PYTHON
@@ -43,7 +44,9 @@ READY = re.compile(
 POLL = 0.01
 """Seconds between two looks at the output."""
 STOP_SECONDS = 12.0
-"""Seconds for which a server may take to end before it is killed."""
+"""Seconds for which a server may take to end before it is killed; for a worker with the
+usual time to drain.
+"""
 GIVEN_UP = {
     "zmqdata.dispatcher": "What it has acknowledged is in its journal.",
     "zmqdata.worker": "Elements that it has produced and not sent are given up.",
@@ -145,6 +148,12 @@ class ServerProcess:
     def log(self) -> str:
         """The end of its standard error, over all its lives."""
         return _read(self._log, TAIL_BYTES).decode(errors="replace")
+
+    @property
+    def ending(self) -> str:
+        """Description of its end, and the end of its log."""
+        how = "runs" if self.exit_code is None else describe_exit(self.exit_code)
+        return f"{how}. {self._last_words()}"
 
     def launch(self) -> None:
         """Start the process and return at once."""
@@ -320,6 +329,40 @@ class ServerProcess:
             relay.end(self._log)
         self._said.close()
         self._log.close()
+
+
+def stop_seconds(config: WorkerConfig) -> float:
+    """Return the seconds that a worker may take to drain and end before it is killed.
+
+    Example:
+        >>> stop_seconds(WorkerConfig("tcp://10.0.0.1:5050", drain_seconds=1.0))
+        7.0
+    """
+    beyond = STOP_SECONDS - DRAIN_SECONDS
+    return beyond + config.drain_seconds + config.shutdown_quiet_period_ms / 1000
+
+
+def command_options(config: DispatcherConfig | WorkerConfig | ProcessSettings) -> list[str]:
+    """Return the command line that is equivalent to a configuration; defaults are left
+    out.
+
+    Example:
+        >>> config = WorkerConfig("tcp://10.0.0.1:5050", worker_tags=("GPU", "LAB"))
+        >>> command_options(config)
+        ['--dispatcher=tcp://10.0.0.1:5050', '--tag=GPU', '--tag=LAB']
+    """
+    options: list[str] = []
+    for field in fields(config):
+        value, flag = getattr(config, field.name), flag_of(field)
+        if value == field.default:
+            continue
+        if isinstance(value, bool):
+            options.append(flag if value else opposite(flag))
+        else:
+            values = value if field.type == "tuple[str, ...]" else (text_of(field, value),)
+            # A single word, so that a value may begin with a dash.
+            options.extend(f"{flag}={one}" for one in values)
+    return options
 
 
 def _environment() -> dict[str, str]:

@@ -63,6 +63,11 @@ class ServerThread(Generic[ServerT]):
         self._check_process()
         return self.server is not None
 
+    @property
+    def ending(self) -> str:
+        """Description of its end."""
+        return "was stopped"
+
     def launch(self) -> None:
         """Start the server and return at once."""
         self._check_process()

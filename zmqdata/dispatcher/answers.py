@@ -1,10 +1,10 @@
-"""The answers to requests that change nothing: state, audit, echo, and the description
-of a task.
+"""The answers to requests that change nothing durable: state, audit, echo, number of
+workers, and the description of a task.
 
 They may show facts that the journal does not have yet, because they are snapshots for a
 person.
 
-Protocol 3.10, 3.11, 3.17 and 3.18.
+Protocol 3.10, 3.11, and 3.17 to 3.19.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from zmqdata.core.dispatcher.decider import DispatcherCore
 from zmqdata.core.dispatcher.tasks.lineage import ReplayableTask
 from zmqdata.dispatcher.status import EventLog, audits_of, status_of
 from zmqdata.dispatcher.store import PipelineStore
-from zmqdata.errors import NotFoundError
+from zmqdata.errors import FailedPreconditionError, NotFoundError
 
 
 class Answers:
-    """Answers requests that change nothing.
+    """Answers requests that change nothing durable.
 
     Args:
         core: the dispatcher's decider.
@@ -61,11 +61,26 @@ class Answers:
             return m.StatusReported(ask.request, msgspec.json.encode(found))
         if isinstance(ask, m.RequestAudit):
             return self._audit(ask)
+        if isinstance(ask, m.RequestScale):
+            return self._scale(ask, now)
         if isinstance(ask, m.RequestEcho):
             return m.EchoSent(ask.request, self._clock(), bytes(ask.size))
         if isinstance(ask, m.RequestTask):
             return self._task(ask)
         return None
+
+    def _scale(self, ask: m.RequestScale, now: float) -> m.Message:
+        desired = self._core.desired
+        holder = desired.claim(ask.scaler, ask.interval, now)
+        if holder != ask.scaler:
+            text = (
+                f"{holder} starts and stops the workers of this dispatcher already, and two "
+                "programs would start workers for the same need. Stop it first. If it was killed, "
+                "its place is free after three of its intervals."
+            )
+            return m.RequestRefused(ask.request, FailedPreconditionError.__name__, text)
+        decision = desired.decision(now)
+        return m.ScaleDecided(ask.request, decision.workers, decision.reason, desired.processes())
 
     def _audit(self, ask: m.RequestAudit) -> m.Message:
         found = audits_of(self._core, ask.job)

@@ -30,6 +30,7 @@ from zmqdata.messages.checkpoints import (
     encode_checkpoint,
 )
 from zmqdata.messages.clients import (
+    MOST_INTERVAL,
     AuditReported,
     ClientHeartbeat,
     ClientHeartbeatAnswered,
@@ -52,8 +53,10 @@ from zmqdata.messages.clients import (
     RequestHoldings,
     RequestPart,
     RequestRefused,
+    RequestScale,
     RequestStatus,
     SaveStarted,
+    ScaleDecided,
     StartSave,
     StatusReported,
     StorePiece,
@@ -194,6 +197,7 @@ FromClient = (
     | CloseIteration
     | RequestStatus
     | DrainWorker
+    | RequestScale
     | RequestAudit
     | StartSave
     | RequestEcho
@@ -234,6 +238,7 @@ ToClient = (
     | StatusReported
     | DrainStarted
     | AuditReported
+    | ScaleDecided
     | SaveStarted
     | LinkOpened
     | LinkRefused

@@ -28,6 +28,8 @@ from zmqdata.messages.parts import (
 
 TraceParent = Annotated[str, Meta(max_length=128)]
 """A span in the form of W3C Trace Context, which takes 55 characters."""
+MOST_INTERVAL = 3600
+"""Maximum number of seconds between two questions of a program that scales."""
 
 # --- client -> dispatcher
 # --------------------------------------------------------------------------------------
@@ -250,6 +252,20 @@ class DrainWorker(Message, frozen=True):
     """Id of the request."""
     worker: str
     """The worker's id or address, or a host, which means all workers there."""
+
+
+class RequestScale(Message, frozen=True):
+    """Sent by a program that starts and stops workers, to learn how many there should
+    be. The dispatcher answers ``ScaleDecided``, or ``RequestRefused`` while another
+    program scales.
+    """
+
+    request: str
+    """Id of the request."""
+    scaler: str
+    """Unique name of the program."""
+    interval: Annotated[float, Meta(ge=0, le=MOST_INTERVAL)]
+    """Seconds until it asks again; 0 if it stops scaling."""
 
 
 class RequestAudit(Message, frozen=True):
@@ -514,6 +530,23 @@ class DrainStarted(Message, frozen=True):
     """Id of the request."""
     workers: tuple[str, ...]
     """Addresses of the workers."""
+
+
+class ScaleDecided(Message, frozen=True):
+    """Sent by the dispatcher, answering ``RequestScale``. The receiver starts or stops
+    workers.
+    """
+
+    request: str
+    """Id of the request."""
+    workers: int
+    """Number of worker processes that would feed all jobs together."""
+    reason: str
+    """The reason for this number, in a sentence."""
+    processes: int
+    """Median number of processes that have registered under one name; 1 if no worker
+    has a name.
+    """
 
 
 class AuditReported(Message, frozen=True):

@@ -10,7 +10,9 @@ Decisions 0052 and 0054.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence, Set
+from statistics import median
 
 from zmqdata.core.dispatcher.state.measures import most_waiting
 from zmqdata.core.dispatcher.state.tasks import Iteration
@@ -21,6 +23,10 @@ from zmqdata.measures.verdict import UNKNOWN, judge
 
 EVERY = 1.0
 """Least seconds between two decisions."""
+HELD_FOR = 3
+"""Number of intervals for which a program that scales holds its place without a sign of
+life.
+"""
 BETWEEN = JobNeed(0, UNKNOWN, 0, True, None)
 """Need of a job whose run is between two passes."""
 
@@ -40,6 +46,7 @@ class DesiredWorkers:
         self._decided = -math.inf
         self._read: dict[int, float] = {}  # when an incarnation was last read
         self._decision = Scaling().decide([], 0, 0.0)
+        self._scaler, self._held_until = "", -math.inf
 
     def decision(self, now: float) -> ScalingDecision:
         """Return the decision for now."""
@@ -48,6 +55,26 @@ class DesiredWorkers:
             present = sum(not facts.draining for facts in self._hosting.facts.values())
             self._decision = self._scaling.decide(self._needs(now), present, now)
         return self._decision
+
+    def claim(self, scaler: str, interval: float, now: float) -> str:
+        """Give a program the place of the only one that starts and stops workers,
+        unless another one holds it. Return the holder.
+
+        Args:
+            scaler: unique name of the program.
+            interval: seconds until it claims the place again; 0 to give it up.
+            now: present time.
+        """
+        if scaler == self._scaler or now >= self._held_until:
+            self._scaler, self._held_until = scaler, now + HELD_FOR * interval
+        return self._scaler
+
+    def processes(self) -> int:
+        """Return the median number of processes that are registered under one name; 1
+        without names.
+        """
+        names = [facts.name.partition("/")[0] for facts in self._hosting.facts.values()]
+        return round(median(Counter(name for name in names if name).values() or [1]))
 
     def _needs(self, now: float) -> list[JobNeed]:
         """Return the need of each incarnation that is read or saved, or whose last pass

@@ -1,0 +1,422 @@
+"""Base of all hosts: programs that keep a number of workers running by the means of an
+engine, such as the operating system or Slurm. No engine is known here.
+
+``fleet`` decides. A thread of the host asks the engine, and carries out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import os
+import platform
+import secrets
+import threading
+import time
+import weakref
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from zmqdata.client import lifetime
+from zmqdata.client.admin import ask_scale
+from zmqdata.cluster.fleet import DRAINING, QUEUED, Fleet
+from zmqdata.config.checks import check_int, check_wait
+from zmqdata.config.endpoints import Service, parse_service
+from zmqdata.errors import DataServiceError, UnavailableError
+from zmqdata.messages import MOST_INTERVAL
+from zmqdata.transport.forks import check_process
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+log = logging.getLogger(__name__)
+
+MOST_WORKERS = 1000
+"""Maximum number of workers of a host; a larger number is a mistake that would fail
+slowly.
+"""
+LOOK_EVERY = 1.0
+"""Seconds between two questions to the engine."""
+LEAST_INTERVAL = 0.1
+"""Least number of seconds between two questions to the dispatcher."""
+ASK_PATIENCE, GOODBYE_PATIENCE = 5.0, 1.0
+"""Seconds to wait for the number that the dispatcher wants, and for its answer that the
+place is free.
+"""
+KILLED_WITHIN = 10.0
+"""Seconds within which killed workers have ended."""
+
+_open: weakref.WeakSet[Host] = weakref.WeakSet()
+
+
+class HostError(UnavailableError):
+    """Raised if an engine refuses or cannot be asked. The text has its words."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Bounds within which a number of workers follows the dispatcher.
+
+    Raises:
+        TypeError: a field has another type.
+        ValueError: a bound is no number of workers, the minimum exceeds the maximum, or
+            the interval is out of range.
+
+    Example:
+        >>> [Bounds(0, 3).clamped(workers, 2) for workers in (0, 5, 9)]
+        [0, 3, 3]
+    """
+
+    minimum: int
+    """Least number of workers."""
+    maximum: int
+    """Maximum number of workers."""
+    interval: float = 5.0
+    """Seconds between two questions to the dispatcher."""
+
+    def __post_init__(self) -> None:
+        for name in ("minimum", "maximum"):
+            check_int(name, getattr(self, name), least=0, most=MOST_WORKERS)
+        if self.minimum > self.maximum:
+            raise ValueError(
+                f"`minimum`={self.minimum} exceeds `maximum`={self.maximum}. Swap them, or raise "
+                "`maximum`"
+            )
+        check_wait("interval", self.interval, forever=False, most=MOST_INTERVAL)
+        if self.interval < LEAST_INTERVAL:
+            raise ValueError(
+                f"`interval` must be at least {LEAST_INTERVAL:g} seconds, got {self.interval!r}. "
+                "The dispatcher decides once a second"
+            )
+
+    def clamped(self, workers: int, processes: int) -> int:
+        """Return the number of workers with ``processes`` processes each that have
+        ``workers`` processes together.
+        """
+        return min(self.maximum, max(self.minimum, math.ceil(workers / processes)))
+
+
+class Host(AbstractContextManager["Host"]):
+    """Keeps workers running by the means of an engine.
+
+    A host has a wish: the workers that are to run. A worker that ends by itself is
+    started again under its name. A worker that waits in a queue of the engine stays
+    there. After a failed start the next one waits, up to a minute after ten in a row,
+    and the log has the engine's words.
+
+    The end of a ``with`` block, ``close()`` and the end of the program drain all
+    workers that this host has started, and no others.
+
+    Args:
+        service: address of the dispatcher, as for ``distribute``.
+        kind: beginning of the names of its workers.
+        processes: number of processes of each worker; None if it differs from machine
+            to machine.
+        patience: seconds that a worker may take to drain and end.
+
+    Attributes:
+        poll: seconds between two questions whether the last workers have ended.
+
+    Ours: Dask's cluster managers have ``scale`` and ``adapt``, too.
+    """
+
+    poll = 0.05
+
+    def __init__(self, service: Service, kind: str, processes: int | None, patience: float) -> None:
+        self.service = parse_service(service)
+        self._fleet = Fleet(f"{kind}-{secrets.token_hex(2)}")
+        self._scaler = (
+            f"{type(self).__name__} {secrets.token_hex(2)} of process {os.getpid()} "
+            f"on {platform.node()}"
+        )
+        self._processes, self._patience = processes, patience
+        self._owner = os.getpid()
+        self._state = threading.RLock()
+        self._wake, self._closed = threading.Event(), threading.Event()
+        self._thread: threading.Thread | None = None
+        self._bounds: Bounds | None = None
+        self._asks_at = 0.0
+        self._said: dict[str, str] = {}
+
+    # --- of each engine
+
+    @abstractmethod
+    def _states(self) -> dict[str, str]:
+        """Return the state of each worker of this host that the engine has, by name.
+
+        Raises:
+            HostError: the engine cannot be asked.
+        """
+
+    @abstractmethod
+    def _launch(self, name: str) -> None:
+        """Have the engine start a worker.
+
+        Raises:
+            HostError: the engine refuses.
+        """
+
+    @abstractmethod
+    def _drain(self, names: Iterable[str]) -> None:
+        """Have the engine drain and end workers, without waiting. Unknown names have no
+        effect.
+
+        Raises:
+            HostError: the engine cannot be asked.
+        """
+
+    @abstractmethod
+    def _kill(self, names: Iterable[str]) -> None:
+        """Have the engine end workers at once.
+
+        Raises:
+            HostError: the engine cannot be asked.
+        """
+
+    @abstractmethod
+    def _known(self) -> list[str]:
+        """Return the workers that may still run, with the engine's name for each."""
+
+    @abstractmethod
+    def _last_words(self, name: str) -> str:
+        """Return how a worker has ended, and the end of its log."""
+
+    # --- of users
+
+    def start(self, n: int) -> list[str]:
+        """Wish for ``n`` more workers, and return their names at once. They start in
+        the background.
+
+        Raises:
+            TypeError, ValueError: ``n`` is no number of workers.
+            RuntimeError: the host is closed, or belongs to another process.
+        """
+        n = check_int("n", n, least=0, most=MOST_WORKERS)
+        with self._changing():
+            return self._fleet.grow(n)
+
+    def stop(self, names: Iterable[str]) -> None:
+        """Drain workers and end them, and wish for that many fewer. Returns at once.
+        Unknown names have no effect.
+
+        Raises:
+            TypeError: ``names`` is a single string.
+            RuntimeError: the host is closed, or belongs to another process.
+        """
+        if isinstance(names, str):
+            raise TypeError(f"`names` must be a list of names, got {names!r}; write [{names!r}]")
+        with self._changing():
+            self._fleet.shrink(names)
+
+    def scale(self, n: int) -> None:
+        """Wish for ``n`` workers in all, and return at once. Queued ones are given up
+        first, then the newest. Ends an ``adapt``.
+
+        Raises:
+            TypeError, ValueError: ``n`` is no number of workers.
+            RuntimeError: the host is closed, or belongs to another process.
+        """
+        n = check_int("n", n, least=0, most=MOST_WORKERS)
+        self._check_open()
+        self._end_adapting()
+        self._resize(n)
+
+    def running(self) -> dict[str, str]:
+        """Return the state of each worker, by name, as the engine says now: ``queued``,
+        ``starting``, ``running`` or ``draining``.
+
+        Raises:
+            HostError: the engine cannot be asked.
+            RuntimeError: the host is closed, or belongs to another process.
+        """
+        self._check_open()
+        states = self._states()
+        with self._state:
+            wanted = self._fleet.wanted
+        found = {name: states.get(name, QUEUED) for name in wanted}
+        return found | {name: DRAINING for name in states if name not in found}
+
+    def adapt(self, minimum: int, maximum: int, *, interval: float = 5.0) -> None:
+        """Follow the number of workers that the dispatcher wants, until ``scale`` or
+        ``close``.
+
+        The dispatcher admits a single program that follows its number. While it does
+        not answer, the host keeps its workers, ``minimum`` at least.
+
+        Args:
+            minimum: least number of workers.
+            maximum: maximum number of workers.
+            interval: seconds between two questions to the dispatcher.
+
+        Raises:
+            TypeError, ValueError: a bound is no number of workers, the minimum exceeds
+                the maximum, or ``interval`` is out of range.
+            FailedPreconditionError: another program follows the number. The text names
+                it.
+            RuntimeError: the host is closed, or belongs to another process.
+        """
+        bounds = Bounds(minimum, maximum, interval)
+        self._check_open()
+        try:
+            self._follow(bounds)
+        except UnavailableError as error:
+            self._say("dispatcher", error)
+            with self._state:
+                number = min(bounds.maximum, max(bounds.minimum, len(self._fleet.wanted)))
+            self._resize(number)
+        self._bounds = bounds
+
+    def close(self) -> None:
+        """Drain all workers that this host has started, and wait until they have ended.
+        A second call, or a call in a forked child, has no effect.
+
+        Raises:
+            HostError: the engine cannot be asked, or workers have not ended. The text
+                names the workers that may still run.
+        """
+        if not self.halt():
+            return
+        left = self._known()
+        try:
+            self._drain(list(self._states()))
+            for kills in (False, True):
+                until = time.monotonic() + (KILLED_WITHIN if kills else self._patience)
+                while time.monotonic() < until:
+                    if not (left := list(self._states())):
+                        return
+                    time.sleep(self.poll)
+                if not kills:
+                    log.warning("workers %s have not drained in time, and are killed", left)
+                    self._kill(left)
+            error: HostError | None = None
+        except HostError as found:
+            error = found
+        raise HostError(
+            f"{type(self).__name__} is closed, but these workers may still run: "
+            f"{', '.join(left) or 'unknown'}. {error or 'They did not end in time.'} End them by "
+            "the means of the engine. They end by themselves after `--death-timeout` without a "
+            "dispatcher."
+        ) from error
+
+    def halt(self) -> bool:
+        """Carry out no wish any more, and leave all workers as they are. Return False
+        if the host was closed before, or belongs to another process.
+        """
+        if self._owner != os.getpid() or self._closed.is_set():
+            return False
+        self._closed.set()
+        self._wake.set()
+        if self._thread not in (None, threading.current_thread()):
+            self._thread.join()
+        self._end_adapting()
+        _open.discard(self)
+        return True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    # --- within
+
+    def _check_open(self) -> None:
+        check_process(self._owner, type(self).__name__, "Make a new one here.")
+        if self._closed.is_set():
+            raise RuntimeError(f"This {type(self).__name__} is closed; make a new one")
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Change the wish, and have the thread carry it out."""
+        self._check_open()
+        with self._state:
+            yield
+            if self._thread is None:
+                _open.add(self)
+                self._thread = threading.Thread(target=self._run, name="zmqdata-host", daemon=True)
+                self._thread.start()
+        self._wake.set()
+
+    def _resize(self, number: int) -> None:
+        states: dict[str, str] = {}
+        with contextlib.suppress(HostError):  # the thread says so
+            states = self._states()
+        with self._changing():
+            self._fleet.resize(number, states)
+
+    def _follow(self, bounds: Bounds) -> None:
+        """Wish for the number that the dispatcher wants."""
+        self._asks_at = time.monotonic() + bounds.interval
+        patience = min(ASK_PATIENCE, bounds.interval)
+        decision = ask_scale(self.service, self._scaler, bounds.interval, patience)
+        number = bounds.clamped(decision.workers, self._processes or decision.processes)
+        with self._state:
+            changes = number != len(self._fleet.wanted)
+        if changes:
+            log.info("%s workers from now on. %s", number, decision.reason)
+            self._resize(number)
+        self._said.pop("dispatcher", None)
+
+    def _end_adapting(self) -> None:
+        if self._bounds is not None:
+            self._bounds = None
+            with contextlib.suppress(DataServiceError):  # the place is free soon in any case
+                ask_scale(self.service, self._scaler, 0, GOODBYE_PATIENCE)
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            self._wake.clear()
+            bounds = self._bounds
+            try:
+                if bounds is not None and time.monotonic() >= self._asks_at:
+                    self._follow(bounds)
+            except DataServiceError as error:
+                self._say("dispatcher", error)
+            try:
+                self._turn(time.monotonic())
+            except HostError as error:
+                self._say("engine", error)
+            self._wake.wait(LOOK_EVERY)
+
+    def _turn(self, now: float) -> None:
+        states = self._states()
+        self._said.pop("engine", None)
+        with self._state:
+            actions = self._fleet.decide(now, states)
+        for name in actions.ended:
+            log.warning("worker %s %s; it is started again", name, self._last_words(name))
+        for name in actions.start:
+            if self._closed.is_set():
+                return
+            try:
+                self._launch(name)
+            except HostError as error:
+                log.warning("worker %s could not be started: %s", name, error)
+                with self._state:
+                    self._fleet.refused(now)
+                break
+            with self._state:
+                self._fleet.accepted(name)
+        if actions.stop:
+            self._drain(actions.stop)
+
+    def _say(self, subject: str, error: Exception) -> None:
+        """Log an error, unless it was the last one of this subject, too."""
+        if self._said.get(subject) != str(error):
+            self._said[subject] = str(error)
+            log.warning("%s", error)
+
+
+def _close_all() -> None:
+    for host in list(_open):
+        try:
+            host.close()
+        except HostError as error:
+            log.error("%s", error)
+
+
+lifetime.after_goodbyes.append(_close_all)

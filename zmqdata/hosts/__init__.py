@@ -1,0 +1,11 @@
+"""Hosts: each keeps workers running by the means of an engine, as many as are wanted.
+
+``Local`` is this machine, ``Slurm`` a cluster with that queue.
+"""
+
+from __future__ import annotations
+
+from zmqdata.cluster.host import Host, HostError
+from zmqdata.hosts.local import Local
+
+__all__ = ["Host", "HostError", "Local"]
