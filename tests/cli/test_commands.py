@@ -256,7 +256,7 @@ WRONG_ARGUMENTS: list[tuple[list[str], str]] = [
     ),
     (
         ["worker"],
-        "where is the dispatcher? Give --dispatcher tcp://HOST:PORT or set ZMQDATA_DISPATCHER",
+        "where is the dispatcher? Give --dispatcher tcp://HOST:PORT, or file:FILE",
     ),
     (["dispatcher", "--port", "http"], "argument --port: expected a whole number, got 'http'"),
     (["dispatcher", "--worker-address", ""], "`worker_addresses` must not have empty entries"),

@@ -95,6 +95,7 @@ def main(arguments: Sequence[str] | None = None, program: str = "zmqdata") -> in
         "top": top_main,
         "doctor": doctor_main,
         "drain": drain_main,
+        "autoscale": autoscale_main,
         "audit": audit_main,
         "replay": replay_main,
         "save-status": save_status_main,
@@ -129,6 +130,15 @@ def doctor_main(arguments: Sequence[str], program: str) -> int:
     from zmqdata.cli import doctor
 
     return doctor.doctor_main(arguments, program)
+
+
+def autoscale_main(arguments: Sequence[str], program: str) -> int:
+    """Run a command whenever the number of wanted workers changes; return the exit
+    code.
+    """
+    from zmqdata.cli import autoscale
+
+    return autoscale.autoscale_main(arguments, program)
 
 
 def replay_main(arguments: Sequence[str], program: str) -> int:

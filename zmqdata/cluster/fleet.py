@@ -42,6 +42,17 @@ class FleetActions:
     """Names of wanted workers that have ended by themselves."""
 
 
+def pause_after(failures: int) -> float:
+    """Return the seconds until the next attempt, after a failure and ``failures`` more
+    in a row before it.
+
+    Example:
+        >>> [pause_after(failures) for failures in (0, 1, 2, 8)]
+        [0.25, 0.5, 1.0, 60.0]
+    """
+    return min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(failures, 30))
+
+
 class Fleet:
     """Workers that a host is to keep running, by name.
 
@@ -132,5 +143,5 @@ class Fleet:
 
     def refused(self, now: float) -> None:
         """Record that a start has failed. The next one waits."""
-        self._next_start = now + min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(self._failures, 30))
+        self._next_start = now + pause_after(self._failures)
         self._failures += 1

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import os
-import platform
 import secrets
 import threading
 import time
@@ -18,16 +16,14 @@ import weakref
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from zmqdata.client import lifetime
-from zmqdata.client.admin import ask_scale
 from zmqdata.cluster.fleet import DRAINING, QUEUED, Fleet
-from zmqdata.config.checks import check_int, check_wait
+from zmqdata.cluster.following import MOST_WORKERS, Bounds, Follower
+from zmqdata.config.checks import check_int
 from zmqdata.config.endpoints import Service, parse_service
 from zmqdata.errors import DataServiceError, UnavailableError
-from zmqdata.messages import MOST_INTERVAL
 from zmqdata.transport.forks import check_process
 
 if TYPE_CHECKING:
@@ -35,18 +31,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MOST_WORKERS = 1000
-"""Maximum number of workers of a host; a larger number is a mistake that would fail
-slowly.
-"""
 LOOK_EVERY = 1.0
 """Seconds between two questions to the engine."""
-LEAST_INTERVAL = 0.1
-"""Least number of seconds between two questions to the dispatcher."""
-ASK_PATIENCE, GOODBYE_PATIENCE = 5.0, 1.0
-"""Seconds to wait for the number that the dispatcher wants, and for its answer that the
-place is free.
-"""
 KILLED_WITHIN = 10.0
 """Seconds within which killed workers have ended."""
 
@@ -55,49 +41,6 @@ _open: weakref.WeakSet[Host] = weakref.WeakSet()
 
 class HostError(UnavailableError):
     """Raised if an engine refuses or cannot be asked. The text has its words."""
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """Bounds within which a number of workers follows the dispatcher.
-
-    Raises:
-        TypeError: a field has another type.
-        ValueError: a bound is no number of workers, the minimum exceeds the maximum, or
-            the interval is out of range.
-
-    Example:
-        >>> [Bounds(0, 3).clamped(workers, 2) for workers in (0, 5, 9)]
-        [0, 3, 3]
-    """
-
-    minimum: int
-    """Least number of workers."""
-    maximum: int
-    """Maximum number of workers."""
-    interval: float = 5.0
-    """Seconds between two questions to the dispatcher."""
-
-    def __post_init__(self) -> None:
-        for name in ("minimum", "maximum"):
-            check_int(name, getattr(self, name), least=0, most=MOST_WORKERS)
-        if self.minimum > self.maximum:
-            raise ValueError(
-                f"`minimum`={self.minimum} exceeds `maximum`={self.maximum}. Swap them, or raise "
-                "`maximum`"
-            )
-        check_wait("interval", self.interval, forever=False, most=MOST_INTERVAL)
-        if self.interval < LEAST_INTERVAL:
-            raise ValueError(
-                f"`interval` must be at least {LEAST_INTERVAL:g} seconds, got {self.interval!r}. "
-                "The dispatcher decides once a second"
-            )
-
-    def clamped(self, workers: int, processes: int) -> int:
-        """Return the number of workers with ``processes`` processes each that have
-        ``workers`` processes together.
-        """
-        return min(self.maximum, max(self.minimum, math.ceil(workers / processes)))
 
 
 class Host(AbstractContextManager["Host"]):
@@ -129,17 +72,12 @@ class Host(AbstractContextManager["Host"]):
     def __init__(self, service: Service, kind: str, processes: int | None, patience: float) -> None:
         self.service = parse_service(service)
         self._fleet = Fleet(f"{kind}-{secrets.token_hex(2)}")
-        self._scaler = (
-            f"{type(self).__name__} {secrets.token_hex(2)} of process {os.getpid()} "
-            f"on {platform.node()}"
-        )
         self._processes, self._patience = processes, patience
         self._owner = os.getpid()
         self._state = threading.RLock()
         self._wake, self._closed = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
-        self._bounds: Bounds | None = None
-        self._asks_at = 0.0
+        self._follower: Follower | None = None
         self._said: dict[str, str] = {}
 
     # --- of each engine
@@ -261,14 +199,16 @@ class Host(AbstractContextManager["Host"]):
         """
         bounds = Bounds(minimum, maximum, interval)
         self._check_open()
+        follower = Follower(self.service, type(self).__name__, bounds, self._processes)
+        self._end_adapting()
         try:
-            self._follow(bounds)
+            number = follower.ask()
         except UnavailableError as error:
             self._say("dispatcher", error)
             with self._state:
-                number = min(bounds.maximum, max(bounds.minimum, len(self._fleet.wanted)))
-            self._resize(number)
-        self._bounds = bounds
+                number = bounds.clamped(len(self._fleet.wanted), 1)
+        self._resize(number)
+        self._follower = follower
 
     def close(self) -> None:
         """Drain all workers that this host has started, and wait until they have ended.
@@ -348,34 +288,31 @@ class Host(AbstractContextManager["Host"]):
         with self._changing():
             self._fleet.resize(number, states)
 
-    def _follow(self, bounds: Bounds) -> None:
-        """Wish for the number that the dispatcher wants."""
-        self._asks_at = time.monotonic() + bounds.interval
-        patience = min(ASK_PATIENCE, bounds.interval)
-        decision = ask_scale(self.service, self._scaler, bounds.interval, patience)
-        number = bounds.clamped(decision.workers, self._processes or decision.processes)
+    def _follow(self) -> None:
+        """Wish for the number that the dispatcher wants, if it is time to ask."""
+        follower = self._follower
+        if follower is None or not follower.is_due(time.monotonic()):
+            return
+        try:
+            number = follower.ask()
+        except DataServiceError as error:
+            self._say("dispatcher", error)
+            return
+        self._said.pop("dispatcher", None)
         with self._state:
             changes = number != len(self._fleet.wanted)
-        if changes:
-            log.info("%s workers from now on. %s", number, decision.reason)
+        if changes and follower is self._follower:
             self._resize(number)
-        self._said.pop("dispatcher", None)
 
     def _end_adapting(self) -> None:
-        if self._bounds is not None:
-            self._bounds = None
-            with contextlib.suppress(DataServiceError):  # the place is free soon in any case
-                ask_scale(self.service, self._scaler, 0, GOODBYE_PATIENCE)
+        follower, self._follower = self._follower, None
+        if follower is not None:
+            follower.close()
 
     def _run(self) -> None:
         while not self._closed.is_set():
             self._wake.clear()
-            bounds = self._bounds
-            try:
-                if bounds is not None and time.monotonic() >= self._asks_at:
-                    self._follow(bounds)
-            except DataServiceError as error:
-                self._say("dispatcher", error)
+            self._follow()
             try:
                 self._turn(time.monotonic())
             except HostError as error:
@@ -388,7 +325,7 @@ class Host(AbstractContextManager["Host"]):
         with self._state:
             actions = self._fleet.decide(now, states)
         for name in actions.ended:
-            log.warning("worker %s %s; it is started again", name, self._last_words(name))
+            log.warning("worker %s is started again: it %s", name, self._last_words(name))
         for name in actions.start:
             if self._closed.is_set():
                 return

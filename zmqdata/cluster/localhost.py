@@ -21,8 +21,8 @@ class LocalHost(Host):
         processes: number of processes of each worker.
         patience: seconds that a worker may take to drain and end.
         make: returns the handle of a new worker, given its name.
-        listed: called with each worker before it is started, and True; and with False
-            once it has ended.
+        listed: called with each worker and True once it is started, and with False once
+            it has ended.
     """
 
     def __init__(
@@ -63,16 +63,14 @@ class LocalHost(Host):
 
     def _launch(self, name: str) -> None:
         server = self._make(name)
-        with self._state:
-            self._listed(server, True)
-            self._servers[name] = server
         try:
             server.launch()
         except (OSError, DataServiceError) as error:
-            with self._state:
-                del self._servers[name]
-                self._listed(server, False)
+            server.close()
             raise HostError(str(error)) from None
+        with self._state:
+            self._listed(server, True)
+            self._servers[name] = server
 
     def _drain(self, names: Iterable[str]) -> None:
         for name in names:

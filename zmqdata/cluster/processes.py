@@ -151,9 +151,10 @@ class ServerProcess:
 
     @property
     def ending(self) -> str:
-        """Description of its end, and the end of its log."""
+        """Description of its end, and the last line of its log."""
         how = "runs" if self.exit_code is None else describe_exit(self.exit_code)
-        return f"{how}. {self._last_words()}"
+        lines = self.log.strip().splitlines()
+        return f"{how}, and wrote: {lines[-1]}" if lines else how
 
     def launch(self) -> None:
         """Start the process and return at once."""

@@ -211,3 +211,26 @@ def test_a_save_keeps_the_workers_that_write_it() -> None:
     desk.core.out.commit(u.BeginIncarnationUpdate(900, replace(JOB, name="save", save=save)))
     desk.core.out.commit(u.CreateIterationUpdate(901, 900, 0, 7, 0))
     assert workers(desk, 5.0) == 1
+
+
+def test_one_program_holds_the_place_for_three_intervals() -> None:
+    """Another program gets the place once the first was silent for three of its
+    intervals, or has given it up.
+    """
+    desired = Desk().core.desired
+    assert desired.claim("a", 5.0, 0.0) == "a"
+    assert desired.claim("b", 1.0, 14.9) == "a"
+    assert desired.claim("b", 1.0, 15.0) == "b"
+    assert desired.claim("a", 5.0, 17.0) == "b"
+    assert desired.claim("b", 0.0, 17.0) == "b"
+    assert desired.claim("a", 5.0, 17.0) == "a"
+
+
+def test_processes_are_counted_by_name() -> None:
+    """Workers count as the median of those with a name, or as one process."""
+    desk = Desk()
+    assert desk.core.desired.processes() == 1
+    for name in ("x/0", "x/1", "x/2", "y/0", "y/1", "z"):
+        worker = m.RegisterWorker(name, f"tcp://{name}:1", (), "3.11", "0", (), name=name)
+        desk.hear(name, worker)
+    assert desk.core.desired.processes() == 2
