@@ -30,6 +30,7 @@ UNMEASURED = {
     "client": "client service",
     "cluster": "cluster",
     "dispatcher": "dispatcher service",
+    "hosts": "hosts",
     "testing": "testing",
     "transport": "transport",
     "worker": "worker service",

@@ -130,12 +130,20 @@ def test_a_loop_that_hangs_is_told(
     await_condition(lambda: get(health)[0] == 200 and get(address)[0] == 200, what="the loop")
 
 
-def test_a_worker_without_its_dispatcher_is_alive_and_not_ready() -> None:
-    """``/readyz`` of a worker fails until its dispatcher knows it, and says so."""
+def test_a_worker_without_its_dispatcher_is_alive_and_not_ready(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """``/readyz`` of a worker fails until its dispatcher knows it, and says so. Its
+    name is a label, and stands in its log.
+    """
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with WorkerServer(WorkerConfig(f"127.0.0.1:{port}", metrics_port=0)) as worker:
+    config = WorkerConfig(f"127.0.0.1:{port}", metrics_port=0, name="left")
+    caplog.set_level("INFO")
+    with WorkerServer(config) as worker:
         address = shown_at(worker)
+        labels = (("address", worker.address), ("name", "left"))
+        assert samples(address)["zmqdata_worker_info", labels] == 1
         told = (503, "The dispatcher does not know this worker yet.\n")
         assert get(beside(address, "/readyz")) == told
         assert get(beside(address, "/healthz")) == (200, "alive\n")
@@ -144,6 +152,7 @@ def test_a_worker_without_its_dispatcher_is_alive_and_not_ready() -> None:
             await_condition(
                 lambda: get(beside(address, "/readyz")) == (200, "ready\n"), what="registration"
             )
+    assert f"as {worker.address} (left); this worker waits for tasks" in caplog.text
 
 
 def test_a_worker_that_lost_its_dispatcher_is_alive_and_not_ready() -> None:

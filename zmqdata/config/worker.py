@@ -205,7 +205,7 @@ class WorkerConfig:
     insecure: bool = insecure_setting()
     name: str | None = setting(
         None,
-        f"name of this worker in the status and in the dispatcher's log, at most {MOST_NAME} "
+        f"name of this worker in the status, in logs and in metrics, at most {MOST_NAME} "
         "printable characters; several processes are NAME/0, NAME/1, ...; none: its address alone",
         metavar="TEXT",
         variable="ZMQDATA_WORKER_NAME",

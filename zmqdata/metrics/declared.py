@@ -166,6 +166,9 @@ DISPATCHER = (
 WORKER = (
     BUILD,
     Metric(
+        "zmqdata_worker_info", GAUGE, "1, with name and address of the worker", ("name", "address")
+    ),
+    Metric(
         "zmqdata_worker_registered", GAUGE, "1 if the dispatcher knows this worker and answers it"
     ),
     Metric("zmqdata_worker_draining", GAUGE, "1 if the worker hands its tasks over"),

@@ -59,7 +59,9 @@ class WorkerMetrics:
             self._growth.forget({_owner(*task.key) for task in tasks})
             grown = self._growth.samples()
         memory = self._core.memory.use
+        profile = self._core.profile
         return grown | {
+            "zmqdata_worker_info": {(profile.name, profile.address): 1},
             "zmqdata_worker_registered": {(): float(not self.waits_for())},
             "zmqdata_worker_draining": {(): float(self._core.draining.begun)},
             "zmqdata_worker_tasks": {(state,): states[state] for state in HOSTED_STATES},

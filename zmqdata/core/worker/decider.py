@@ -210,7 +210,9 @@ class WorkerCore:
         if not self.registered:
             self.registered = True
             self.profile.deaths = ()
-            where = f"at the dispatcher at {self.profile.dispatcher} as {self.profile.address}"
+            who = self.profile
+            name = f" ({who.name})" if who.name else ""
+            where = f"at the dispatcher at {who.dispatcher} as {who.address}{name}"
             self._do(e.LogLine("info", f"registered {where}; this worker waits for tasks"))
 
     def _heartbeat_answered(
