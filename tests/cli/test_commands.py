@@ -36,7 +36,6 @@ HOSTS = WORDS.filter(
     lambda word: not re.search(r"[\s/:\[\]*%]", word) and word != "0.0.0.0" and len(word) < 25
 )
 ADDRESSES = st.tuples(HOSTS, st.integers(1, 65535)).map(lambda pair: f"{pair[0]}:{pair[1]}")
-MILLISECONDS = st.integers(1, 10**9)
 DISPATCHERS = st.builds(
     DispatcherConfig,
     port=st.integers(0, 65535),

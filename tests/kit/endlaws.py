@@ -82,14 +82,13 @@ class EndLaws:
 
     Attributes:
         ends: number of ends with success that the first law has seen.
-        deadlines: number of readers that the second law has seen beside an heir.
         elsewhere: elements that were delivered before the job resumed here.
     """
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.records: dict[str, ReaderRecord] = {}
-        self.ends = self.deadlines = 0
+        self.ends = 0
         self.elsewhere: set[Name] = set()
         self._is_beside = world.job.target_workers == "LOCAL" and not world.shards
         self._clients: dict[str, SimulatedClient] = {}
@@ -313,7 +312,6 @@ class EndLaws:
         mine = [part for part in parts if self._concerns(client, part)]
         heirs = [one for one in self._others(client) if self._is_heir(one, since, by_worker)]
         has_heirs = all(any(self._was_able(one, part, since) for one in heirs) for part in mine)
-        self.deadlines += bool(mine) and has_heirs
         if mine and has_heirs and is_waiting:
             me, heir = client.name, heirs[0].name
             text = f"{me} is done since {since:.4f} and has not ended, although {heir} reads on"

@@ -27,9 +27,6 @@ ASKED_FOR = pytest.mark.skipif(
 INSTALLED = pytest.mark.skipif(
     not all(map(shutil.which, PROGRAMS)), reason="the package prometheus is not installed"
 )
-PERIOD = 1.0
-"""Seconds between two scrapes, and between two evaluations of rules."""
-
 CONFIGURATION = """
 global: {{scrape_interval: 1s, evaluation_interval: 1s}}
 rule_files: [{rules}]

@@ -40,7 +40,6 @@ _DEFINITIONS = (
     types.WrapperDescriptorType,
     types.ClassMethodDescriptorType,
 )
-_OF_BODY = (types.FunctionType, property, classmethod, staticmethod)
 HEAP_TYPE = 1 << 9
 """Flag of classes that were made by a class statement or a call of a metaclass."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from zmqdata import messages as m
+from zmqdata.config.worker import DRAIN_SECONDS
 from zmqdata.core.worker.memory import NO_LIMIT, MemoryLimit
 
 
@@ -37,7 +38,7 @@ class WorkerProfile:
     """Seconds between two heartbeats."""
     dispatcher_timeout: float = 3600.0
     """Seconds without a dispatcher after which the worker ends."""
-    drain_seconds: float = 6.0
+    drain_seconds: float = DRAIN_SECONDS
     """Maximum number of seconds that a drain waits for other workers."""
     snapshot_chunk_bytes: int = 6 << 30
     """Maximum size of a chunk of a distributed save, in bytes."""
