@@ -312,7 +312,7 @@ def test_a_state_of_an_earlier_version_loads_with_one_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A state whose fingerprint was computed in another way is loaded, and one warning
-    says that its pipeline cannot be compared.
+    names both versions.
     """
     first = iter(pipeline())
     next(first)
@@ -320,8 +320,36 @@ def test_a_state_of_an_earlier_version_loads_with_one_warning(
     again = iter(pipeline())
     again.load_state_dict(state)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert "written by an earlier version" in caplog.text
+    assert "have version v1, and those of this build have version v3" in caplog.text
     assert rest(again) == rest(first)
+
+
+OF_VERSION_2 = {
+    "version": 1,
+    "fingerprint": "v2-dbc06aca2d7518e10ea01eca4db22fc6:7549e90df972ecb871849fbff62c685d:",
+    "pipeline": [
+        "batch(batch_size=2, drop_remainder=False)",
+        "└─ shuffle(buffer_size=4, seed=7, reshuffle_each_iteration=True, ordinal=<Ordinal>)",
+        "└─ range(start=0, stop=10, step=1, dtype='int64')",
+    ],
+    "seed": 315561062470053109,
+    "fixed_seed": 6890433145543148851,
+    "iteration": 0,
+    "position": [[0, 0, 5], b"\0\0\0\0\1\0\0\0\4\0\0\0", 2, False],
+    "orders": [],
+    "quarantine": [],
+}
+"""State that a build with fingerprints of version 2 wrote after the first element."""
+
+
+def test_a_state_of_a_build_before_is_not_said_to_be_of_another_pipeline(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A recorded state of version 2 continues, and a warning names both versions."""
+    again = iter(Dataset.range(10).shuffle(4, seed=7).batch(2))
+    again.load_state_dict(OF_VERSION_2)
+    assert "have version v2, and those of this build have version v3" in caplog.text
+    assert rest(again) == [[1, 6], [7, 0], [5, 9], [8, 4]]
 
 
 def test_a_folder_is_no_state(tmp_path: Path) -> None:

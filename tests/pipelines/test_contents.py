@@ -432,7 +432,7 @@ WITHOUT_FUNCTIONS: list[Any] = [
 
 def test_pipelines_without_functions_have_the_same_fingerprint_on_every_python() -> None:
     """A fingerprint without functions is the same on all versions of Python."""
-    assert fingerprint(WITHOUT_FUNCTIONS).structure == "v2-31fb5f39d7ff0f6038d9e20b1fa03a04"
+    assert fingerprint(WITHOUT_FUNCTIONS).structure == "v3-31fb5f39d7ff0f6038d9e20b1fa03a04"
 
 
 SCRIPT = """

@@ -53,7 +53,7 @@ from zmqdata.measures.situation import Situation, TaskEvidence, unit_of
 from zmqdata.measures.status import stats_of
 from zmqdata.measures.sums import RecentLoop
 from zmqdata.measures.verdict import Verdict, judge
-from zmqdata.messages.identity import UNCOMPARED, Fingerprint
+from zmqdata.messages.identity import Fingerprint, uncompared
 from zmqdata.nodes.base import Node, every_node, kept_orders
 
 log = logging.getLogger(__name__)
@@ -493,7 +493,7 @@ class DatasetIterator:
             return
         then, now = Fingerprint.parse(saved.fingerprint), self._fingerprint()
         if not then.is_comparable(now):
-            log.warning("%s", UNCOMPARED)
+            log.warning("%s", uncompared(then, now))
             return
         if then.is_other(now):
             compared = difference(saved.pipeline, parameter_lines(self._node))

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import msgspec
 
-VERSION = "v2-"
+VERSION = "v3-"
 """Beginning of the text, which changes with the way in which fingerprints are computed.
 The first version had none.
 """
@@ -64,12 +64,14 @@ class Fingerprint(msgspec.Struct, frozen=True):
 
 
 def _version(fingerprint: Fingerprint) -> str:
-    return fingerprint.structure.rpartition("-")[0]
+    return fingerprint.structure.rpartition("-")[0] or "v1"
 
 
-UNCOMPARED = (
-    "this state was written by an earlier version of zmqdata, so its pipeline cannot be "
-    "compared with this one. It is loaded as if they were the same: make sure that the dataset "
-    "definition has not changed since the state was saved"
-)
-"""Warning of a state whose fingerprint has another version."""
+def uncompared(then: Fingerprint, now: Fingerprint) -> str:
+    """Return the warning of a state whose fingerprint has another version."""
+    return (
+        f"this state was written by another build of zmqdata, whose fingerprints have version "
+        f"{_version(then)}, and those of this build have version {_version(now)}. The pipelines "
+        "can therefore not be compared. The state is loaded as if they were the same: make sure "
+        "that the dataset definition has not changed since the state was saved"
+    )

@@ -24,7 +24,7 @@ from zmqdata.elements.nesting import EqualNesting
 from zmqdata.elements.specs import INFINITE_CARDINALITY
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
 from zmqdata.machine.runkeys import ranks_told
-from zmqdata.messages.identity import UNCOMPARED, Fingerprint
+from zmqdata.messages.identity import Fingerprint, uncompared
 from zmqdata.nodes.base import Node, every_node
 from zmqdata.operations.batch import Batch
 from zmqdata.operations.mapping import Collate, Filter, Map
@@ -352,7 +352,7 @@ class DatasetSupply:
             raise other_world(state.world, self.consumer.count)
         then, now = Fingerprint.parse(state.source), Fingerprint.parse(self._source())
         if state.source and not then.is_comparable(now):
-            log.warning("%s", UNCOMPARED)
+            log.warning("%s", uncompared(then, now))
         elif state.source and then.is_other(now):
             raise FailedPreconditionError(
                 "this state is of a loader over another dataset: its operations or parameters "
