@@ -31,6 +31,7 @@ from zmqdata.pipelines import (
     pickler,
 )
 from zmqdata.pipelines.memorymaps import LARGE
+from zmqdata.pipelines.packing import LAYOUT
 
 
 def MapNode(function: Any, inputs: tuple[Node, ...] = ()) -> Map:
@@ -223,6 +224,29 @@ def test_another_major_version_is_refused_before_opening() -> None:
     """Another major version of zmqdata is rejected with the version to install."""
     with pytest.raises(FailedPreconditionError, match=r"zmqdata 99\.1.*'zmqdata==99\.\*'"):
         open_pipeline(altered(pack_pipeline(len), version="99.1", payload=b""))
+
+
+def test_another_layout_is_refused_before_opening() -> None:
+    """A pipeline of another layout is rejected with both layouts. One that says nothing
+    of its layout has the first.
+    """
+    content = msgspec.msgpack.decode(altered(pack_pipeline(len), payload=b"").encoded)
+    del content["layout"]
+    old = PackedPipeline.decode(msgspec.msgpack.encode(content))
+    text = f"it has layout 1, and this worker .* opens layout {LAYOUT} .*same build"
+    with pytest.raises(FailedPreconditionError, match=text):
+        open_pipeline(old, opener="this worker")
+
+
+def test_a_module_of_another_build_is_not_asked_for() -> None:
+    """A missing module of zmqdata itself is neither to be shipped nor to be installed
+    alone.
+    """
+    packed = altered(pack_pipeline(len), payload=b"czmqdata.of_another_build\nNode\n.")
+    with pytest.raises(FailedPreconditionError, match="Install the same build") as caught:
+        open_pipeline(packed)
+    assert "it needs module 'zmqdata.of_another_build', which this process" in str(caught.value)
+    assert "ship" not in str(caught.value)
 
 
 def test_modules_that_the_worker_lacks_are_all_named() -> None:

@@ -50,6 +50,11 @@ if TYPE_CHECKING:
     from zmqdata.pipelines.pickler import PipelinePickler, UnsendableError
 
 
+LAYOUT = 2
+"""Number of the layout of packed pipelines. It increases when the classes to which
+their pickles refer get other names.
+"""
+
 FindPart = Callable[[str], "bytes | memoryview | None"]
 """Function that returns the content of a part by its digest, or None."""
 
@@ -89,6 +94,8 @@ class PackedPipeline(msgspec.Struct, frozen=True, dict=True):
     """Ranges of files that it maps, which workers must see."""
     pickle: str = ""
     """Digest of the payload if that is a part."""
+    layout: int = 1
+    """Number of its layout. The first one had no number."""
     contents: dict[str, Any] = {}
     """Bytes of buffers and archives by digest. They are not part of the packed
     pipeline: a receiver that has them already need not receive them again.
@@ -202,6 +209,7 @@ def pickled(
         buffers=tuple(one.name for one in pickler.apart),
         shipped=tuple(archives),
         files=tuple(pickler.files),
+        layout=LAYOUT,
         contents={},
     )
     return packed, pickler
@@ -481,6 +489,11 @@ def _check_versions(packed: PackedPipeline, opener: str) -> None:
             f"cannot open ({_there(packed)}). Install the same major version on both "
             f"sides: pip install 'zmqdata=={major}.*' for {opener}"
         )
+    if packed.layout != LAYOUT:
+        raise FailedPreconditionError(
+            f"the pipeline was packed by another build of zmqdata: it has layout {packed.layout}, "
+            f"and {_here(opener)} opens layout {LAYOUT} ({_there(packed)}). {_SAME_BUILD}"
+        )
 
 
 def _can_import(name: str) -> bool:
@@ -492,11 +505,17 @@ def _can_import(name: str) -> bool:
         return False
 
 
+_SAME_BUILD = "Install the same build of zmqdata on both sides."
 _BY_VALUE = "or define the function in the training script, so that it is shipped by value."
 
 
 def _missing_text(names: str, packed: PackedPipeline, opener: str) -> str:
     noun = "modules" if "," in names else "module"
+    if names.startswith("'zmqdata."):
+        return (
+            f"the pipeline was packed by another build of zmqdata: it needs module {names}, which "
+            f"{_here(opener)} does not have ({_there(packed)}). {_SAME_BUILD}"
+        )
     return (
         f"the pipeline needs {noun} {names} which {_here(opener)} cannot import "
         f"({_there(packed)}). {missing_module(opener)}"
