@@ -9,7 +9,7 @@ from typing import Any
 
 import zmq
 
-FIRST_FRAME = b"ZD7"
+FIRST_FRAME = b"ZD8"
 
 
 class ForeignContext(zmq.Context[zmq.Socket[bytes]]):

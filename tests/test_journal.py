@@ -169,7 +169,7 @@ def test_a_later_schema_is_refused() -> None:
     """A later version's journal is left unchanged, and the error has the remedy."""
     with pytest.raises(
         FailedPreconditionError,
-        match="later version of zmqdata: it has schema 5, and this version supports up to 1",
+        match="later version of zmqdata: it has schema 6, and this version supports up to 1",
     ):
         read(CONTENT, schema=1)
 
@@ -185,7 +185,7 @@ def test_an_earlier_schema_is_migrated() -> None:
         old = update.get("iteration")
         return update if old is None else {**update, "iteration": old * 2}
 
-    found = read(CONTENT, schema=7, migrations={5: rename, 6: again})[1]
+    found = read(CONTENT, schema=8, migrations={6: rename, 7: again})[1]
     assert found == [
         u.CloseTaskListUpdate(4002) if isinstance(one, u.CloseTaskListUpdate) else one
         for one in up_to(3)
@@ -196,9 +196,9 @@ def test_an_earlier_schema_without_a_migration_is_refused() -> None:
     """A journal that cannot be migrated is refused, with both schemas and a remedy."""
     with pytest.raises(
         FailedPreconditionError,
-        match="earlier build of zmqdata: it has schema 5, and this version reads schema 7",
+        match="earlier build of zmqdata: it has schema 6, and this version reads schema 8",
     ):
-        read(CONTENT, schema=7, migrations={6: dict})
+        read(CONTENT, schema=8, migrations={7: dict})
 
 
 def test_what_a_fact_said_once_and_says_no_more_is_passed_over() -> None:

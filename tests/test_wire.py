@@ -60,7 +60,7 @@ def test_text_of_any_kind_travels_as_text() -> None:
 def test_a_message_is_two_frames() -> None:
     """The first frame has protocol and version, and the second frame is the message."""
     frames = wire.pack(MESSAGE)
-    assert frames[0] == b"ZD6"
+    assert frames[0] == b"ZD7"
     assert wire.to_client.control(frames) == MESSAGE
     assert wire.to_client.control([memoryview(frame) for frame in frames]) == MESSAGE
     assert wire.to_client.header(wire.pack_header(MESSAGE)) == MESSAGE
@@ -144,14 +144,14 @@ def test_a_peer_of_another_version_is_named() -> None:
     """The error about another version names both versions, the cause and the remedy.
     Any other first frame is rejected as a foreign message.
     """
-    text = "Version mismatch, the peer speaks protocol version 7 and this process version 6: .*install the same release"
+    text = "Version mismatch, the peer speaks protocol version 8 and this process version 7: .*install the same release"
     with pytest.raises(VersionMismatchError, match=text) as found:
-        wire.to_client.control([b"ZD7", BODY])
+        wire.to_client.control([b"ZD8", BODY])
     assert isinstance(found.value, ProtocolError)
     assert isinstance(found.value, FailedPreconditionError)
     with pytest.raises(VersionMismatchError, match="version 123456789 and"):
         wire.to_client.control([b"ZD" + b"123456789" * 100, BODY])
-    for stranger in (b"HTTP", b"ZD", b"ZD-7", "ZD\u0667".encode()):
+    for stranger in (b"HTTP", b"ZD", b"ZD-8", "ZD\u0668".encode()):
         with pytest.raises(ProtocolError, match="not a zmqdata message"):
             wire.to_client.control([stranger, BODY])
 

@@ -29,7 +29,7 @@ from zmqdata.errors import DataLossError, FailedPreconditionError
 from zmqdata.updates import AnyUpdate, Update
 
 MARK = b"zmqdata journal\n"
-SCHEMA = 5
+SCHEMA = 6
 """Version of the layout of updates. Every change except a new kind of update or a field
 with a default increments it and needs a migration.
 """

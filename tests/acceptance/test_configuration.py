@@ -244,7 +244,7 @@ def test_status_shows_the_configuration(make_cluster: Callable[..., zmqdata.Loca
 
 @pytest.fixture
 def foreign() -> Iterator[str]:
-    """Yield the address of a dispatcher of protocol version 7, in a process without
+    """Yield the address of a dispatcher of protocol version 8, in a process without
     keys.
     """
     zmqdata.use_key_file(insecure=True)
@@ -270,7 +270,7 @@ def test_another_protocol_version_is_a_failed_precondition(
     """Another protocol version is an error at once that names both versions and the
     remedy.
     """
-    text = "Version mismatch.* protocol version 7 and this process version 6: .* install the same release"
+    text = "Version mismatch.* protocol version 8 and this process version 7: .* install the same release"
     with pytest.raises(zmqdata.errors.FailedPreconditionError, match=text):
         turn_to(foreign)
 
@@ -284,6 +284,6 @@ def test_a_worker_of_another_protocol_version_ends(foreign: str) -> None:
     answer = command("worker", "--dispatcher", foreign, "--insecure")
     assert answer.returncode == 2
     assert (
-        "zmqdata worker: Version mismatch, the peer speaks protocol version 7"
+        "zmqdata worker: Version mismatch, the peer speaks protocol version 8"
         in answer.stderr.splitlines()[-1]
     )

@@ -103,9 +103,9 @@ def test_status_counts_what_was_dropped(
 ) -> None:
     """status() shows how many messages the service dropped, and why."""
     stranger = stranger_with_key(context, service.target)
-    stranger.send_multipart([b"ZD7", b"x"])
+    stranger.send_multipart([b"ZD8", b"x"])
     wait_until(lambda: status(service.target)["rejected"], "it is counted")
-    assert "speaks protocol version 7" in str(status(service.target)["rejected"])
+    assert "speaks protocol version 8" in str(status(service.target)["rejected"])
 
 
 def test_records_of_garbage_stay_small(

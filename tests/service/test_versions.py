@@ -22,7 +22,7 @@ from zmqdata.errors import FailedPreconditionError, VersionMismatchError
 from zmqdata.transport import keys
 from zmqdata.transport.keychoice import own_key
 
-MISMATCH = "Version mismatch, the peer speaks protocol version 7 and this process version 6: .* `zmqdata --version`"
+MISMATCH = "Version mismatch, the peer speaks protocol version 8 and this process version 7: .* `zmqdata --version`"
 OF_THE_OTHER = [FIRST_FRAME, b"\xc1", b"and a frame more"]
 
 
@@ -64,7 +64,7 @@ def test_a_peer_of_another_version_is_told_ours(
     assert [frames[0] for frames in found] == [wire.MAGIC] * 4
     kinds = [type(wire.to_client.control(frames)) for frames in found]
     assert kinds == [m.Probe] * 3 + [m.StatusReported]
-    assert "speaks protocol version 7" in str(status(endpoint, role=role)["rejected"])
+    assert "speaks protocol version 8" in str(status(endpoint, role=role)["rejected"])
 
 
 def test_whose_key_is_revoked_is_told_nothing(

@@ -13,7 +13,7 @@ from zmqdata.messages.measures import TaskMeasures
 from zmqdata.messages.poison import Place, Work
 from zmqdata.splits import Split, SplitSource
 
-PROTOCOL_VERSION = 6
+PROTOCOL_VERSION = 7
 """Major version of the protocol. A peer of another version is refused; unknown fields
 of the same version are ignored.
 """
