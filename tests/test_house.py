@@ -58,6 +58,7 @@ GENERATORS = {
     "PCG64",
     "SeedSequence",
 }
+OPERATIONS = ROOT / "zmqdata" / "operations"
 LONGEST = {"module": 420, "class": 370, "function": 75}
 """Maximum number of code lines, of 100 columns each."""
 
@@ -256,16 +257,28 @@ def test_nothing_grows_too_long() -> None:
 
 
 def test_no_folder_holds_too_many_modules() -> None:
-    """No folder of the package or the simulator has over 25 modules, and ``core`` has
-    at most 8 of its own.
+    """No folder of the package or the simulator has over 25 modules, except
+    ``operations``, and ``core`` has at most 8 of its own.
     """
     limits = {"core": 8}
     full = []
-    for folder in {path.parent for path in PACKAGE + KIT}:
+    for folder in {path.parent for path in PACKAGE + KIT} - {OPERATIONS}:
         modules = [path for path in folder.glob("*.py") if not path.name.startswith("__")]
         if len(modules) > limits.get(folder.name, 25):
             full.append(f"{folder.relative_to(ROOT)}: {len(modules)} modules")
     assert full == []
+
+
+def test_each_module_of_operations_is_a_family() -> None:
+    """The folder of operations has one module for each family, whose iterators it
+    registers, and the analysis of static sharding.
+    """
+    other = {
+        path.stem
+        for path in OPERATIONS.glob("*.py")
+        if "@make_iterator.register" not in path.read_text(encoding="utf-8")
+    }
+    assert other == {"__init__", "sharding"}
 
 
 def test_each_class_has_a_name_of_its_own() -> None:
