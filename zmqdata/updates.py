@@ -619,7 +619,7 @@ class PoisonUpdate(Update, frozen=True):
 
 class CollectIncarnationUpdate(Update, frozen=True):
     """An incarnation was collected with its iterations, tasks and clients. It is
-    remembered while a run is bound to it.
+    remembered while a run reads it.
     """
 
     incarnation: int

@@ -160,11 +160,11 @@ class Notices:
 
     def _share(self, opened: m.IterationOpened) -> str:
         of = f" of {self.cardinality}" if self.cardinality >= opened.delivered else ""
-        # A run that is bound to an incarnation stays there, whatever it asks for.
-        is_bound = opened.how in ("follows", "restarted")
+        # A run goes on with the incarnation that it reads, whatever it asks for.
+        is_fixed = opened.how in ("follows", "restarted")
         remedy = (
             "To read the dataset from its beginning, "
-            + ("start the program again" if is_bound else "pass on_existing='new'")
+            + ("start the program again" if is_fixed else "pass on_existing='new'")
             + " or use another job_name"
         )
         if opened.finished:

@@ -244,8 +244,8 @@ class Jobs:
         self.out.send(peer, answer)
 
     def _begin_from_states(self, gathering: Gathering, now: float) -> None:
-        """Begin an incarnation for all readers at once that have brought a state, and
-        bind their runs.
+        """Begin an incarnation that the runs of all readers read which have brought a
+        state.
         """
         state = self.out.state
         number = state.next_iteration
