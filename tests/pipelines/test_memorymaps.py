@@ -91,8 +91,10 @@ def test_a_file_may_have_any_name(tmp_path: Path) -> None:
     assert [one.path for one in packed.files] == [portable(path)]
     np.testing.assert_array_equal(open_pipeline(packed)[:3], [0, 1, 2])
     os.remove(path)
-    with pytest.raises(FailedPreconditionError, match=r"caf\?e9\.bin, which does not exist here"):
-        open_pipeline(packed)
+    with pytest.raises(
+        FailedPreconditionError, match=r"caf\?e9\.bin, which does not exist at the w"
+    ):
+        open_pipeline(packed, opener="the worker")
 
 
 def replaced(path: str) -> None:
@@ -119,7 +121,8 @@ def test_a_map_that_has_lost_its_file_is_an_error(
     with pytest.raises(TypeError, match=how.format(re.escape(path))) as raised:
         pack_pipeline({"tokens": array})
     assert isinstance(raised.value.__cause__, FailedPreconditionError)
-    assert "['tokens'] (a numpy.memmap)" in str(raised.value)
+    assert "['tokens'] (a numpy.memmap) cannot be sent. The " in str(raised.value)
+    assert "inside the function" not in str(raised.value)
     assert "Map the file again" in str(raised.value)
 
 
@@ -168,13 +171,13 @@ def test_a_fingerprint_tells_files_apart_without_reading_them(path: str) -> None
 
 
 def test_a_worker_without_the_file_says_so(path: str) -> None:
-    """A worker that has no such file, a shorter or another one names path, machine and
-    remedy.
+    """A worker that has no such file, a shorter or another one names itself, path,
+    machine and remedy.
     """
     packed = pack_pipeline(np.memmap(path, np.uint32, "r"))
     np.zeros(LARGE, np.uint32).tofile(path)
-    with pytest.raises(FailedPreconditionError, match="which has other content here"):
-        open_pipeline(packed)
+    with pytest.raises(FailedPreconditionError, match="other content at the worker at tcp://a"):
+        open_pipeline(packed, opener="the worker at tcp://a:5")
     os.truncate(path, 100)
     with pytest.raises(FailedPreconditionError, match=r"is shorter.*np\.array\(the memory map\)"):
         open_pipeline(packed)

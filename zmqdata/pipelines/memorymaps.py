@@ -129,16 +129,17 @@ def open_map(
     layout: tuple[tuple[int, ...], Any, tuple[int, ...], int],
     writable: bool,
     is_memmap: bool,
+    place: str = "here",
 ) -> np.ndarray[Any, Any]:
     """Map a range of a file. What the pipeline writes to the array stays in the
-    process. Called while unpickling.
+    process. Called while unpickling, with the place of this process.
 
     Raises:
-        FailedPreconditionError: there is no such file here, or it differs from that of
-            the client.
+        FailedPreconditionError: the process finds no such file, or it differs from that
+            of the client.
     """
     shape, dtype, strides, offset = layout
-    if fault := FilePart(path, start, nbytes, digest).fault():
+    if fault := FilePart(path, start, nbytes, digest).fault(place):
         raise FailedPreconditionError(fault)
     mode: Any = "c" if writable else "r"
     mapped: Any = np.memmap(native(path), np.uint8, mode, start, (nbytes,))

@@ -8,20 +8,20 @@ describe a packed pipeline.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import importlib.util
 import logging
 import platform
 import sys
 from collections.abc import Callable, Mapping
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
-from zmqdata.errors import FailedPreconditionError
+from zmqdata.errors import DataServiceError, FailedPreconditionError
 from zmqdata.failures.codec import missing_module
 from zmqdata.failures.names import plain_name
 from zmqdata.machine import UNKNOWN_VERSION, installed_version
@@ -31,7 +31,7 @@ from zmqdata.pipelines.findable import is_importable
 from zmqdata.pipelines.fingerprints import fingerprint, nodes_in_order
 from zmqdata.pipelines.holding import Step
 from zmqdata.pipelines.importing import install
-from zmqdata.pipelines.memorymaps import FilePart
+from zmqdata.pipelines.memorymaps import FilePart, open_map
 from zmqdata.pipelines.numpynames import other_numpy
 from zmqdata.pipelines.ownmodules import file_of, outdated, own_sources
 from zmqdata.pipelines.parcels import Parcel, ParcelChangedError, Piece, kept_parcel, open_parcel
@@ -101,12 +101,12 @@ class PackedPipeline(msgspec.Struct, frozen=True, dict=True):
     pipeline: a receiver that has them already need not receive them again.
     """
 
-    @functools.cached_property
+    @cached_property
     def encoded(self) -> bytes:
         """The packed pipeline as bytes, without the contents of its parts."""
         return msgspec.msgpack.encode(msgspec.structs.replace(self, contents={}))
 
-    @functools.cached_property
+    @cached_property
     def digest(self) -> str:
         """SHA-256 of ``encoded`` in hex; it covers the digests of the parts. Unlike the
         fingerprint, it may differ between runs.
@@ -393,7 +393,10 @@ def open_pipeline(
     buffers = [_writable(_part(name, take, opener)) for name in packed.buffers]
     try:
         payload = _part(packed.pickle, take, opener) if packed.pickle else packed.payload
-        own = {(open_parcel.__module__, open_parcel.__name__): opened_parcel}
+        own = {
+            (open_parcel.__module__, open_parcel.__name__): opened_parcel,
+            (open_map.__module__, open_map.__name__): partial(open_map, place=f"at {opener}"),
+        }
         opened = open_pickle(payload, buffers, shipment, packed.digest, own)
         opened = opened if packed.pickle else opened[-1]
         outdated(packed.sources)  # notes the source of the modules that were just imported
@@ -446,6 +449,8 @@ def _why_not(error: UnsendableError, name: str) -> str:
             f"{start}is nested too deeply to be pickled. Flatten it, or build it inside "
             "the function."
         )
+    if isinstance(error.__cause__, DataServiceError):
+        return f"{start}({_article(kind)} {kind}) cannot be sent. {error.__cause__}."
     cause = f"{type(error.__cause__).__name__}: {error.__cause__}"
     return (
         f"{start}({_article(kind)} {kind}) cannot be pickled ({cause}). "

@@ -87,8 +87,7 @@ class TaskRunner:
             none.
         post: receives events for the worker core, from any thread.
         worker: address of this worker, for error texts.
-        find_part: returns the content of a part of the pipeline by its digest. The part
-            with the content of a mapped range is found by the name of the range, too.
+        find_part: returns the content of a part of the pipeline by its digest.
         window: size in bytes of a cross-trainer cache, or of a chunk of a save.
         watch_file: shared memory in which the runner records what it is working on.
         relays: returns the relay in which it takes turns with other tasks.
@@ -314,7 +313,8 @@ class TaskRunner:
         if self._reason:
             raise FailedPreconditionError(self._reason)
         encoded = self._pipeline or self._find_part(self.definition.digest) or b""
-        whole = opened(encoded, self.definition, self._find_part, "this worker")
+        opener = f"the worker at {self._worker}"
+        whole = opened(encoded, self.definition, self._find_part, opener)
         self._pipeline = b""
         self._label = whole.label
         return prepared(
