@@ -15,7 +15,7 @@ import pytest
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.files.filenames import portable
 from zmqdata.pipelines import fingerprint, memorymaps, open_pipeline, pack_pipeline
-from zmqdata.pipelines.memorymaps import LARGE, digest_of_file, file_part
+from zmqdata.pipelines.memorymaps import LARGE, checked_map, digest_of_file
 from zmqdata.pipelines.packing import PackedPipeline
 
 Array = np.ndarray[Any, Any]
@@ -53,12 +53,12 @@ def test_a_view_of_a_map_travels_by_path(name: str, path: str) -> None:
     """
     array = VIEWS[name](np.memmap(path, np.uint32, "r", offset=4096))
     packed = pack_pipeline(array)
-    assert (packed.files, packed.contents) == ((file_part(array),), {})
+    assert (packed.files, packed.contents) == ((checked_map(array),), {})
     opened = open_pipeline(packed)
     np.testing.assert_array_equal(opened, array)
     assert (type(opened), opened.dtype, opened.strides) == (type(array), array.dtype, array.strides)
     assert not opened.flags.writeable
-    assert file_part(opened) == file_part(array)
+    assert checked_map(opened) == checked_map(array)
 
 
 def test_numpy_s_own_files_are_maps(tmp_path: Path) -> None:

@@ -228,7 +228,7 @@ class Registration:
         if len(encoded) > m.MOST_WHOLE_BYTES:
             encoded, contents = b"", {**contents, self.packed.digest: encoded}
         request = new_request()
-        maps = () if reads else maps_of(self.packed)
+        maps = () if reads else self.packed.files
         ask = m.RegisterDataset(request, dataset_id, self.description, encoded, keep, maps)
         shown, began = Progress(Upload(ask, contents)), time.monotonic()
         found = call(self.service, ask, m.DatasetRegistered, request, self.timeout, shown.answer)
@@ -480,13 +480,6 @@ def _outline_of(node: Node) -> tuple[str, ...]:
 def _parcel_key_of(packed: PackedPipeline) -> str:
     held = [one.parcel.key for one in packed.contents.values() if isinstance(one, ParcelContent)]
     return max(held, default="")
-
-
-def maps_of(packed: PackedPipeline) -> tuple[m.MappedRange, ...]:
-    """Return the ranges of files that a pipeline maps, for the dispatcher."""
-    return tuple(
-        [m.MappedRange(one.path, one.start, one.nbytes, one.digest) for one in packed.files]
-    )
 
 
 def drawn_once(node: Node, fixed_seed: int) -> tuple[int, tuple[int, ...]]:

@@ -110,7 +110,7 @@ from zmqdata.messages.parts import (
     JournalCounts,
     Lease,
     LeftOutElement,
-    MappedRange,
+    MappedFile,
     Message,
     Part,
     Plan,

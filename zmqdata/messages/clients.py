@@ -17,7 +17,7 @@ from zmqdata.messages.parts import (
     JobParameters,
     JournalCounts,
     Lease,
-    MappedRange,
+    MappedFile,
     Message,
     Number,
     Question,
@@ -54,7 +54,7 @@ class RegisterDataset(Message, frozen=True):
     """The packed pipeline; empty if it is a part of the description."""
     keep: bool = False
     """True to keep the dataset even if no job reads it."""
-    maps: tuple[MappedRange, ...] = ()
+    maps: tuple[MappedFile, ...] = ()
     """Ranges of files that the pipeline maps, and which each worker must see."""
 
 

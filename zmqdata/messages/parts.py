@@ -107,11 +107,11 @@ class Part(Discreet, frozen=True):
     """Number of its bytes."""
 
 
-class MappedRange(Discreet, frozen=True):
+class MappedFile(Discreet, frozen=True):
     """A range of a file that a pipeline maps."""
 
     path: str
-    """Absolute path of the file."""
+    """Absolute path of the file, in the portable form."""
     start: Number
     """Number of the first byte of the range."""
     size: Number

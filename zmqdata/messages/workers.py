@@ -10,7 +10,7 @@ from zmqdata.decisions import Decision
 from zmqdata.messages.discreet import Discreet
 from zmqdata.messages.parts import (
     JournalCounts,
-    MappedRange,
+    MappedFile,
     Message,
     Number,
     Part,
@@ -492,7 +492,7 @@ class CheckMaps(Message, frozen=True):
 
     request: str
     """Id of the client's request that waits for the answer."""
-    maps: tuple[MappedRange, ...]
+    maps: tuple[MappedFile, ...]
     """Ranges of the files."""
 
 

@@ -38,7 +38,7 @@ from zmqdata.pipelines.functions import codes, fields_of
 from zmqdata.pipelines.generators import is_generator
 from zmqdata.pipelines.handles import RefusedError, seek
 from zmqdata.pipelines.holding import attributes, body, is_hashable, lineage, module_of
-from zmqdata.pipelines.memorymaps import mapped_range
+from zmqdata.pipelines.memorymaps import mapped_file
 from zmqdata.pipelines.parcels import Parcel
 from zmqdata.pipelines.reducing import new_instance, reducer_of, reduction
 
@@ -259,11 +259,11 @@ def _array(scribe: Scribe, array: Any) -> Any:
         held = scribe.forms((np.ma.getmaskarray(array), bare.fill_value))
     elif is_a(array, np.ndarray) and kind not in (np.ndarray, np.memmap):
         held = _stored(scribe, array)
-    part = mapped_range(array) if is_a(array, np.ndarray) else None
+    mapped = mapped_file(array) if is_a(array, np.ndarray) else None
     if plain.dtype.hasobject or plain.dtype.kind == "T":
         content = scribe.forms(plain.ravel().tolist())
-    elif part is not None:  # it may have more bytes than could be read
-        content = ["file", part.start, part.nbytes, part.digest]
+    elif mapped is not None:  # it may have more bytes than could be read
+        content = ["file", mapped.start, mapped.size, mapped.samples]
     else:
         octets = np.ascontiguousarray(plain).reshape(-1).view(np.uint8) if plain.size else b""
         content = hashlib.sha256(octets).digest()

@@ -12,12 +12,14 @@ import hashlib
 import logging
 import os
 import platform
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+from msgspec.structs import astuple
 
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.files.filenames import legible, native, portable
+from zmqdata.messages.parts import MappedFile
 from zmqdata.peeking import is_a
 
 log = logging.getLogger(__name__)
@@ -34,39 +36,28 @@ _SAMPLES = 32
 _SAMPLE_BYTES = 4096
 
 
-class FilePart(NamedTuple):
-    """A range of a file that an array shows."""
+def fault_of(file: MappedFile, place: str = "here", remedy: str = SHARE) -> str:
+    """Return the error of a pipeline that maps a file; "" if the file is the same.
 
-    path: str
-    """Absolute path of the file, in the portable form."""
-    start: int
-    """Number of the first byte of the range."""
-    nbytes: int
-    """Length of the range in bytes."""
-    digest: str
-    """SHA-256 of samples of the range."""
-
-    def fault(self, place: str = "here", remedy: str = SHARE) -> str:
-        """Return the error of a pipeline that maps the file; "" if it is the same.
-
-        Args:
-            place: place or time of the comparison.
-            remedy: the first of the ways out.
-        """
-        found = digest_of_file(native(self.path), self.start, self.nbytes)
-        if found == self.digest:
-            return ""
-        absent = f"does not exist {place}, is shorter or cannot be read"
-        differs = absent if found is None else f"has other content {place}"
-        return (
-            f"The pipeline maps {self.nbytes / 1e6:.0f} MB of the file {legible(self.path)}, which "
-            f"{differs} ({platform.node()}). A memory map of this size travels as the path of its "
-            f"file. {remedy}. Or save the elements once with `Dataset.save` to storage that all "
-            "workers see. Or send the content as an array: np.array(the memory map)"
-        )
+    Args:
+        file: the range of the file.
+        place: place or time of the comparison.
+        remedy: the first of the ways out.
+    """
+    found = digest_of_file(native(file.path), file.start, file.size)
+    if found == file.samples:
+        return ""
+    absent = f"does not exist {place}, is shorter or cannot be read"
+    differs = absent if found is None else f"has other content {place}"
+    return (
+        f"The pipeline maps {file.size / 1e6:.0f} MB of the file {legible(file.path)}, which "
+        f"{differs} ({platform.node()}). A memory map of this size travels as the path of its "
+        f"file. {remedy}. Or save the elements once with `Dataset.save` to storage that all "
+        "workers see. Or send the content as an array: np.array(the memory map)"
+    )
 
 
-def file_part(array: np.ndarray[Any, Any]) -> FilePart | None:
+def checked_map(array: np.ndarray[Any, Any]) -> MappedFile | None:
     """Return the range of a file that workers map for an array; None for an array that
     is sent.
 
@@ -74,13 +65,13 @@ def file_part(array: np.ndarray[Any, Any]) -> FilePart | None:
         FailedPreconditionError: the file was removed, replaced or cut after the array
             was mapped.
     """
-    part = mapped_range(array)
-    if part is not None and (fault := part.fault("now", "Map the file again")):
+    file = mapped_file(array)
+    if file is not None and (fault := fault_of(file, "now", "Map the file again")):
         raise FailedPreconditionError(fault)
-    return part
+    return file
 
 
-def mapped_range(array: np.ndarray[Any, Any]) -> FilePart | None:
+def mapped_file(array: np.ndarray[Any, Any]) -> MappedFile | None:
     """Return the range of a file that an array shows, whether or not the file still has
     its path: an ``np.memmap``, or any view of one. None for other arrays, for small
     ones, and for arrays that may differ from their file.
@@ -111,21 +102,21 @@ def mapped_range(array: np.ndarray[Any, Any]) -> FilePart | None:
     whole = np.frombuffer(file, np.uint8)
     shown = whole[low - _address(whole) : high - _address(whole)]
     digest = _digest([bytes(shown[begin:end]) for begin, end in _places(high - low)])
-    return FilePart(path, start, high - low, digest)
+    return MappedFile(path, start, high - low, digest)
 
 
-def reduced_map(array: np.ndarray[Any, Any], part: FilePart) -> tuple[Any, ...]:
+def reduced_map(array: np.ndarray[Any, Any], file: MappedFile) -> tuple[Any, ...]:
     """Return the function and arguments that make an array over a range of a file."""
     offset = _address(array) - _bounds(array)[0]
     layout = (array.shape, array.dtype, array.strides, offset)
-    return open_map, (*part, layout, array.flags.writeable, is_a(array, np.memmap))
+    return open_map, (*astuple(file), layout, array.flags.writeable, is_a(array, np.memmap))
 
 
 def open_map(
     path: str,
     start: int,
-    nbytes: int,
-    digest: str,
+    size: int,
+    samples: str,
     layout: tuple[tuple[int, ...], Any, tuple[int, ...], int],
     writable: bool,
     is_memmap: bool,
@@ -139,10 +130,10 @@ def open_map(
             of the client.
     """
     shape, dtype, strides, offset = layout
-    if fault := FilePart(path, start, nbytes, digest).fault(place):
+    if fault := fault_of(MappedFile(path, start, size, samples), place):
         raise FailedPreconditionError(fault)
     mode: Any = "c" if writable else "r"
-    mapped: Any = np.memmap(native(path), np.uint8, mode, start, (nbytes,))
+    mapped: Any = np.memmap(native(path), np.uint8, mode, start, (size,))
     made: Any = np.ndarray.__new__(
         np.memmap if is_memmap else np.ndarray, shape, dtype, mapped, offset, strides
     )

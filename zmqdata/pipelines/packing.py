@@ -26,12 +26,13 @@ from zmqdata.failures.codec import missing_module
 from zmqdata.failures.names import plain_name
 from zmqdata.machine import UNKNOWN_VERSION, installed_version
 from zmqdata.messages.identity import Fingerprint
+from zmqdata.messages.parts import MappedFile
 from zmqdata.peeking import is_a
 from zmqdata.pipelines.findable import is_importable
 from zmqdata.pipelines.fingerprints import fingerprint, nodes_in_order
 from zmqdata.pipelines.holding import Step
 from zmqdata.pipelines.importing import install
-from zmqdata.pipelines.memorymaps import FilePart, open_map
+from zmqdata.pipelines.memorymaps import open_map
 from zmqdata.pipelines.numpynames import other_numpy
 from zmqdata.pipelines.ownmodules import file_of, outdated, own_sources
 from zmqdata.pipelines.parcels import Parcel, ParcelChangedError, Piece, kept_parcel, open_parcel
@@ -90,7 +91,7 @@ class PackedPipeline(msgspec.Struct, frozen=True, dict=True):
     """Digests of the large buffers outside the payload, in the payload's order."""
     shipped: tuple[str, ...] = ()
     """Digests of the shipped source archives."""
-    files: tuple[FilePart, ...] = ()
+    files: tuple[MappedFile, ...] = ()
     """Ranges of files that it maps, which workers must see."""
     pickle: str = ""
     """Digest of the payload if that is a part."""

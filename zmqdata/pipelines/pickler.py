@@ -37,6 +37,7 @@ import dill
 import numpy as np
 from dill import _dill
 
+from zmqdata.messages.parts import MappedFile
 from zmqdata.nodes.base import Node
 from zmqdata.peeking import is_a, peek
 from zmqdata.pipelines import memorymaps, reducing, unsendable
@@ -152,7 +153,7 @@ class PipelinePickler(pickle.Pickler):
         self._file, self._name = file, name
         self.modules: set[str] = set()
         self.apart: list[Piece] = []
-        self.files: dict[memorymaps.FilePart, None] = {}
+        self.files: dict[MappedFile, None] = {}
         self.definitions = Definitions(self, shipped)
         self._root: object = None
         self._thing: object = None
@@ -325,11 +326,11 @@ class PipelinePickler(pickle.Pickler):
 
     def _write_array(self, array: Any) -> Any:
         self._array = self._tensors.get(id(array), array)
-        part = memorymaps.file_part(array)
-        if part is None:
+        file = memorymaps.checked_map(array)
+        if file is None:
             return reducing.reduced_array(array)
-        self.files[part] = None
-        return memorymaps.reduced_map(array, part)
+        self.files[file] = None
+        return memorymaps.reduced_map(array, file)
 
     def _keep_apart(self, buffer: pickle.PickleBuffer) -> bool:
         """Keep a large buffer outside the stream. Return True for another one, which

@@ -22,7 +22,7 @@ from zmqdata.client.delivery import DeliveryQueue, End
 from zmqdata.client.distribute import DataServiceDataset
 from zmqdata.client.iterator import ServiceIterator
 from zmqdata.client.quarantine import ListLeftOut, list_nowhere
-from zmqdata.client.registration import Registration, maps_of
+from zmqdata.client.registration import Registration
 from zmqdata.client.shell import LACKING, ReaderShell
 from zmqdata.client.uploading import Upload
 from zmqdata.core.client import events as e
@@ -334,7 +334,7 @@ class SimulatedRegistration(Registration):
         if len(encoded) > m.MOST_WHOLE_BYTES:
             encoded, contents = b"", {**contents, self.packed.digest: encoded}
         request = self.world.new_request()
-        maps = () if reads else maps_of(self.packed)
+        maps = () if reads else self.packed.files
         ask = m.RegisterDataset(request, dataset_id, self.description, encoded, keep, maps)
         upload = Upload(ask, contents)
         return self.world.ask(ask, m.DatasetRegistered, upload.answer).dataset_id

@@ -18,7 +18,7 @@ from pathlib import Path
 from zmqdata.core.worker import events as e
 from zmqdata.errors import PermissionDeniedError
 from zmqdata.machine.descriptors import is_shortage, shortage
-from zmqdata.pipelines.memorymaps import FilePart
+from zmqdata.pipelines.memorymaps import fault_of
 from zmqdata.pipelines.parcels import drop_parcels
 from zmqdata.printable import shown_size
 from zmqdata.transport.folders import make_own, open_own, user_folder
@@ -27,8 +27,7 @@ from zmqdata.transport.parts import PartFolder, digest_of, private_map
 
 def checked(command: e.CheckFiles) -> e.FilesChecked:
     """Return whether the files that a pipeline maps are the same here."""
-    parts = (FilePart(one.path, one.start, one.size, one.samples) for one in command.maps)
-    return e.FilesChecked(command.request, next(filter(None, (one.fault() for one in parts)), ""))
+    return e.FilesChecked(command.request, next(filter(None, map(fault_of, command.maps)), ""))
 
 
 AWAIT_OTHER = 0.2

@@ -358,7 +358,7 @@ def test_a_dataset_that_no_client_asks_for_is_unused() -> None:
 
 # --- mapped files
 
-MAPS = (m.MappedRange("/data/train.bin", 0, 200_000_000, "5" * 64),)
+MAPS = (m.MappedFile("/data/train.bin", 0, 200_000_000, "5" * 64),)
 
 
 class MappingShelf(Shelf):

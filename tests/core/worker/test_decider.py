@@ -300,7 +300,7 @@ def test_few_unused_pipelines_are_kept() -> None:
 def test_files_are_looked_at_for_the_dispatcher() -> None:
     """The shell looks at the files, and the worker answers what it found."""
     host = Host()
-    maps = (m.MappedRange("/data/train.bin", 0, 9, "5" * 64),)
+    maps = (m.MappedFile("/data/train.bin", 0, 9, "5" * 64),)
     host.hear(D, m.CheckMaps("request", maps))
     assert host.sent(e.CheckFiles) == e.CheckFiles("request", maps)
     host.feed(e.FilesChecked("request", "it is not here"))

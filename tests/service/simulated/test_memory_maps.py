@@ -13,7 +13,8 @@ from tests.kit.service import WatchedService
 from zmqdata import Dataset
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.pipelines import memorymaps
-from zmqdata.pipelines.memorymaps import LARGE, FilePart
+from zmqdata.pipelines.memorymaps import LARGE
+from zmqdata.worker import partcache
 
 STEP = 4096
 
@@ -80,11 +81,7 @@ def test_a_save_of_a_file_that_a_worker_does_not_see_fails_at_the_call(
     service: WatchedService, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No reader would hear of it later, so the call asks the workers, and names one."""
-
-    def fault(part: FilePart, place: str = "here", remedy: str = "") -> str:
-        return f"{part.path} is not here" if place == "here" else ""  # the client has it
-
-    monkeypatch.setattr(FilePart, "fault", fault)
+    monkeypatch.setattr(partcache, "fault_of", lambda file: f"{file.path} is not here")
     with pytest.raises(FailedPreconditionError, match=r"worker at tcp://.*rows\.bin is not here"):
         service.save(Dataset.from_source(Rows(path)), str(tmp_path / "saved"))
     assert not (tmp_path / "saved").exists()

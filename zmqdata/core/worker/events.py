@@ -23,7 +23,7 @@ from zmqdata.core.events import Tick as Tick
 from zmqdata.decisions import Decision
 from zmqdata.messages import (
     LeftOutElement,
-    MappedRange,
+    MappedFile,
     Memory,
     OnLink,
     TaskDefinition,
@@ -89,7 +89,7 @@ class CheckFiles(Discreet, frozen=True):
 
     request: str
     """Id of the request, which the answer repeats."""
-    maps: tuple[MappedRange, ...]
+    maps: tuple[MappedFile, ...]
     """The mapped ranges."""
 
 
