@@ -159,6 +159,7 @@ def test_a_failed_write_leaves_the_old_file(
         (lambda content: b"x" + content[1:], DataLossError),
         (lambda content: content[:30] + bytes([content[30] ^ 1]) + content[31:], DataLossError),
         (lambda content: content[:14] + b"\xff" + content[15:], InvalidArgumentError),
+        (lambda content: content[:14] + b"\0" + content[15:], InvalidArgumentError),
         (lambda content: b"", DataLossError),
         (
             lambda content: content[:15] + zlib.crc32(b"state").to_bytes(4, "big") + b"state",
@@ -169,8 +170,8 @@ def test_a_failed_write_leaves_the_old_file(
 def test_damaged_files_are_refused(
     tmp_path: Path, damage: Callable[[bytes], bytes], error: type[Exception]
 ) -> None:
-    """A file that is short, altered, of another kind or too new is an error, and the
-    iterator continues unchanged.
+    """A file that is short, altered, of another kind or another version is an error,
+    and the iterator continues unchanged.
     """
     path = tmp_path / "state"
     iterator = iter(Dataset.range(3))
@@ -246,9 +247,11 @@ def test_what_is_no_state_is_refused(state: Any) -> None:
     """A value that state_dict did not make is an error that shows it."""
     with pytest.raises(InvalidArgumentError, match=f"got a {type(state).__name__}"):
         iter(Dataset.range(1)).load_state_dict(state)
-    newer = {**iter(Dataset.range(1)).state_dict(), "version": 99}
-    with pytest.raises(InvalidArgumentError, match="version 99"):
-        iter(Dataset.range(1)).load_state_dict(newer)
+    for version in (-1, 0, 2, 99):
+        other = {**iter(Dataset.range(1)).state_dict(), "version": version}
+        text = f"the state has version {version}, and this zmqdata reads version 1"
+        with pytest.raises(InvalidArgumentError, match=text):
+            iter(Dataset.range(1)).load_state_dict(other)
 
 
 def test_a_position_that_does_not_fit_leaves_the_iterator_as_it_was() -> None:

@@ -436,7 +436,7 @@ class DatasetIterator:
         Raises:
             FailedPreconditionError: the state belongs to another pipeline; the text
                 shows the difference.
-            InvalidArgumentError: the argument is not a state, or has a newer version.
+            InvalidArgumentError: the argument is not a state, or has another version.
             DataLossError: the state of a distributed dataset is damaged.
             PipelineError: a function that makes nested datasets or groups is called
                 again for the datasets that were being read, and fails now.
@@ -667,11 +667,16 @@ def _checked(state: Any) -> SavedState:
             f"a state must be a dict that state_dict() returned, got a {type(state).__name__}: "
             f"{error}"
         ) from None
-    if saved.version > VERSION:
-        raise InvalidArgumentError(
-            f"the state has version {saved.version}, this zmqdata reads up to {VERSION}"
-        )
+    if saved.version != VERSION:
+        raise _other_version("the state", saved.version)
     return saved
+
+
+def _other_version(name: str, version: int) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"{name} has version {version}, and this zmqdata reads version {VERSION}. Load it with the "
+        "release that saved it"
+    )
 
 
 def _write_atomically(path: Path, content: bytes) -> None:
@@ -694,10 +699,8 @@ def _payload(content: bytes, path: str) -> Any:
             f"{path} is not an iterator state: it does not begin like one. Was it "
             "written by save(path)?"
         )
-    if content[len(_MAGIC)] > VERSION:
-        raise InvalidArgumentError(
-            f"{path} has version {content[len(_MAGIC)]}, this zmqdata reads up to {VERSION}"
-        )
+    if content[len(_MAGIC)] != VERSION:
+        raise _other_version(path, content[len(_MAGIC)])
     check, payload = content[start - 4 : start], content[start:]
     if zlib.crc32(payload).to_bytes(4, "big") != check:
         raise DataLossError(

@@ -149,7 +149,7 @@ def decode_checkpoint(content: bytes) -> Checkpoint:
 
     Raises:
         DataLossError: the bytes were changed since they were encoded.
-        InvalidArgumentError: they have a newer version, or never were a checkpoint.
+        InvalidArgumentError: they have another version, or never were a checkpoint.
     """
     encoded, checksum = content[:-_CHECKSUM_BYTES], content[-_CHECKSUM_BYTES:]
     if zlib.crc32(encoded).to_bytes(_CHECKSUM_BYTES, "big") != checksum:
@@ -159,10 +159,10 @@ def decode_checkpoint(content: bytes) -> Checkpoint:
         )
     try:
         version = _head_decoder.decode(encoded).version
-        if version > CHECKPOINT_VERSION:
+        if version != CHECKPOINT_VERSION:
             raise InvalidArgumentError(
                 f"The state of the distributed dataset has version {version}; this zmqdata reads "
-                f"up to {CHECKPOINT_VERSION}. Update zmqdata here."
+                f"version {CHECKPOINT_VERSION}. Load the state with the release that saved it."
             )
         return _decoder.decode(encoded)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -208,7 +208,7 @@ def checked_state(state: Any) -> LoaderState:
     """Return the content of a state that a user loads.
 
     Raises:
-        InvalidArgumentError: it is not a state of a loader, or one of a newer version.
+        InvalidArgumentError: it is not a state of a loader, or one of another version.
     """
     try:
         saved = msgspec.convert(state, LoaderState)
@@ -217,9 +217,10 @@ def checked_state(state: Any) -> LoaderState:
             f"a state must be a dict that state_dict() of a Loader returned, got a "
             f"{type(state).__name__}: {error}"
         ) from None
-    if saved.version > VERSION:
+    if saved.version != VERSION:
         raise InvalidArgumentError(
-            f"the state has version {saved.version}, and this zmqdata reads up to {VERSION}"
+            f"the state has version {saved.version}, and this zmqdata reads version {VERSION}. "
+            "Load it with the release that saved it"
         )
     return saved
 

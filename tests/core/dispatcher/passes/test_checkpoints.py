@@ -36,7 +36,17 @@ TASK = m.TaskPart(0, 5, None, (0,), ((Split(0, 0, 10), Split(0, 20, 25)),), (), 
 
 def checkpoint(*tasks: m.TaskPart, **changes: Any) -> m.Checkpoint:
     plain = m.Checkpoint(
-        1, JOB, "print:other", 0, 11, 0, m.Reader(), "k", ("k",), (), tasks or (TASK,)
+        m.CHECKPOINT_VERSION,
+        JOB,
+        "print:other",
+        0,
+        11,
+        0,
+        m.Reader(),
+        "k",
+        ("k",),
+        (),
+        tasks or (TASK,),
     )
     return replace(plain, **changes)
 
@@ -71,7 +81,8 @@ def test_a_checkpoint_with_a_fingerprint_of_another_version_is_read() -> None:
             FailedPreconditionError,
             "fingerprint another, this one has print",
         ),
-        ({"version": 3}, InvalidArgumentError, "version 3"),
+        ({"version": 3}, InvalidArgumentError, "has version 3; this zmqdata reads version 2"),
+        ({"version": 1}, InvalidArgumentError, "has version 1; this zmqdata reads version 2"),
         (
             {"job": replace(JOB, processing_mode="OFF")},
             InvalidArgumentError,
@@ -96,10 +107,10 @@ def with_checksum(content: bytes) -> bytes:
 
 
 def test_what_is_no_checkpoint_is_refused() -> None:
-    """The dispatcher refuses invalid or oversized bytes, and recognizes a newer format
+    """The dispatcher refuses invalid or oversized bytes, and recognizes another format
     by its version alone.
     """
-    for content in (b"rubbish", b"", msgspec.msgpack.encode({"version": 1})):
+    for content in (b"rubbish", b"", msgspec.msgpack.encode({"version": 2})):
         with pytest.raises(DataLossError, match="damaged"):
             read_checkpoint(asked(content), DATASET)
         with pytest.raises(InvalidArgumentError, match="not made by zmqdata"):

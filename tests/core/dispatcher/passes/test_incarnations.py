@@ -45,7 +45,9 @@ class Desk(Transcript):
         job = replace(JOB if consumer is None else PAIR, name=name)
         reader = m.Reader(consumer)
         parts = () if consumer is not None else ("old",)
-        plain = m.Checkpoint(1, job, "print", 0, 11, 0, reader, "old", parts, (), (TASK,), 0, ())
+        plain = m.Checkpoint(
+            m.CHECKPOINT_VERSION, job, "print", 0, 11, 0, reader, "old", parts, (), (TASK,), 0, ()
+        )
         content = m.encode_checkpoint(replace(plain, **changes))
         which = m.Affiliation(process=process)
         ask = m.OpenIteration(client, job, 0, reader, resume=content, affiliation=which)
@@ -307,7 +309,19 @@ def test_a_static_part_that_is_over_stays_over_in_the_next_state() -> None:
     job = replace(JOB, processing_mode="DATA")
     parts = [m.TaskPart(at, 70 + at, at, (), (), (), ((0, 4),), 4 if at else None) for at in (0, 1)]
     checkpoint = m.Checkpoint(
-        1, job, "print", 0, 11, 2, m.Reader(), "old", ("old",), (), tuple(parts), 0, ()
+        m.CHECKPOINT_VERSION,
+        job,
+        "print",
+        0,
+        11,
+        2,
+        m.Reader(),
+        "old",
+        ("old",),
+        (),
+        tuple(parts),
+        0,
+        (),
     )
     ask = m.OpenIteration("k", job, 0, resume=m.encode_checkpoint(checkpoint))
     desk.hear("k", ask)

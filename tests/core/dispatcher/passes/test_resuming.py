@@ -144,7 +144,7 @@ TASK = m.TaskPart(0, 5, None, (0,), ((Split(0, 0, 10),),), (), (), None)
 def consumer(index: int, step: int, *views: m.View) -> m.Checkpoint:
     """Return the checkpoint of a consumer that has read the given number of steps."""
     return m.Checkpoint(
-        1,
+        m.CHECKPOINT_VERSION,
         BEGINNING.job,
         "print",
         0,
@@ -180,7 +180,20 @@ def test_copies_of_which_nothing_was_to_come_are_not_begun_again() -> None:
     lost = m.TaskPart(1, 6, None, (), (), (), ((0, 2),), None)
     for over in ((True, True), (True, False)):
         readers = [
-            m.Checkpoint(2, job, "print", 0, 11, 0, m.Reader(), "", (), (), (ended, lost), over=one)
+            m.Checkpoint(
+                m.CHECKPOINT_VERSION,
+                job,
+                "print",
+                0,
+                11,
+                0,
+                m.Reader(),
+                "",
+                (),
+                (),
+                (ended, lost),
+                over=one,
+            )
             for one in over
         ]
         facts = incarnation_of(readers, replace(BEGINNING, job=job))
@@ -235,7 +248,9 @@ def begun(*entries: Split, total: int | None = None) -> list[u.AnyUpdate]:
     """
     job = msgspec.structs.replace(BEGINNING.job, num_consumers=None, finite=None)
     task = m.TaskPart(0, 5, None, (0,), (entries,), (), ((0, 9),), total)
-    one = m.Checkpoint(1, job, "print", 0, 11, 0, m.Reader(), "me", ("me",), (), (task,), 0, ())
+    one = m.Checkpoint(
+        m.CHECKPOINT_VERSION, job, "print", 0, 11, 0, m.Reader(), "me", ("me",), (), (task,), 0, ()
+    )
     return incarnation_of([one], replace(BEGINNING, job=job))
 
 

@@ -732,7 +732,7 @@ def brought(
     reader = m.Reader(consumer)
     views = () if consumer is None else (m.View(0, ((0, 0),)),)
     past = m.Checkpoint(
-        1,
+        m.CHECKPOINT_VERSION,
         job,
         "print",
         0,

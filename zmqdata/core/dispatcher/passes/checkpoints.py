@@ -74,7 +74,7 @@ def read_checkpoint(ask: m.OpenIteration, dataset: m.DatasetDescription) -> m.Ch
 
     Raises:
         DataLossError: it is damaged.
-        InvalidArgumentError: it is no checkpoint, has a newer version, or belongs to a
+        InvalidArgumentError: it is no checkpoint, has another version, or belongs to a
             job with other parameters.
         FailedPreconditionError: it belongs to another pipeline.
     """
