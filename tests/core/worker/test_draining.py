@@ -27,9 +27,9 @@ def test_a_worker_stays_while_others_may_take_its_tasks() -> None:
     draining = quiet()
     assert draining.begin(10.0, 7.0, [TASK])
     assert not draining.begin(16.0, 7.0, [TASK])
-    draining.look(16.9, [TASK])
+    draining.check_done(16.9, [TASK])
     assert not draining.done
-    draining.look(16.9, [])
+    draining.check_done(16.9, [])
     assert draining.done
 
 
@@ -41,7 +41,7 @@ def test_a_worker_leaves_in_time() -> None:
     draining = Draining(notes.append, DRAIN_SECONDS)
     draining.begin(10.0, 7.0, [TASK])
     for now in (17.0, 18.0):
-        draining.look(now, [TASK, task(processing_mode="OFF")])
+        draining.check_done(now, [TASK, task(processing_mode="OFF")])
     assert draining.done
     assert [note.level for note in notes] == ["info", "info", "warning"]
     assert "no other worker has taken 1 tasks of this worker in time" in notes[2].text
@@ -55,8 +55,8 @@ def test_a_worker_says_what_was_taken_back() -> None:
     notes: list[Any] = []
     draining = Draining(notes.append, DRAIN_SECONDS)
     draining.begin(10.0, 7.0, [TASK, TASK, TASK, task(processing_mode="OFF")])
-    draining.look(12.0, [TASK])
-    draining.look(17.0, [TASK])
+    draining.check_done(12.0, [TASK])
+    draining.check_done(17.0, [TASK])
     assert [note.text for note in notes[:2]] == [
         "draining: 3 tasks go back to the dispatcher; 1 copies of the input (mode OFF) end here",
         "drained: the dispatcher has taken back 2 of 3 tasks in 7.0 s",
@@ -66,7 +66,7 @@ def test_a_worker_says_what_was_taken_back() -> None:
 def test_who_was_not_told_to_leave_stays() -> None:
     """A worker that was not told to leave waits for tasks."""
     draining = quiet()
-    draining.look(1e9, [])
+    draining.check_done(1e9, [])
     assert not draining.done
 
 
@@ -76,17 +76,17 @@ def test_who_has_had_its_tasks_leaves() -> None:
     """
     draining = Draining(lambda note: None, DRAIN_SECONDS, max_tasks=2)
     draining.tasks = 1
-    draining.look(10.0, [TASK])
+    draining.check_done(10.0, [TASK])
     assert not draining.begun
     draining.tasks = 2
-    draining.look(10.0, [TASK])
+    draining.check_done(10.0, [TASK])
     assert (draining.begun, draining.worn, draining.done) == (True, True, False)
-    draining.look(10.0, [])
+    draining.check_done(10.0, [])
     assert draining.done
     told = Draining(lambda note: None, DRAIN_SECONDS, max_tasks=2)
     told.begin(10.0, 7.0, [TASK])
     told.tasks = 2
-    told.look(10.0, [])
+    told.check_done(10.0, [])
     assert (told.worn, told.done) == (False, True)
 
 
@@ -97,10 +97,10 @@ def test_a_copy_keeps_who_has_had_its_tasks() -> None:
     copy = task(processing_mode="OFF")
     draining = Draining(lambda note: None, DRAIN_SECONDS, max_tasks=1)
     draining.tasks = 5
-    draining.look(10.0, [TASK, copy])
+    draining.check_done(10.0, [TASK, copy])
     assert not draining.begun
-    draining.look(11.0, [TASK])
-    draining.look(12.0, [copy])
+    draining.check_done(11.0, [TASK])
+    draining.check_done(12.0, [copy])
     assert (draining.begun, draining.done) == (True, False)
-    draining.look(11.0 + DRAIN_SECONDS, [copy])
+    draining.check_done(11.0 + DRAIN_SECONDS, [copy])
     assert draining.done

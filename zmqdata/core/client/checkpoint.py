@@ -170,7 +170,7 @@ class Standing:
         return task_list.version >= self._version
 
     def list(self, task_list: m.TaskList) -> None:
-        """Take the indices of the tasks and the names of the readers from a task
+        """Record the indices of the tasks and the names of the readers of a task
         list.
         """
         self._start, self._version = task_list.start, task_list.version

@@ -209,7 +209,7 @@ class Closed(Discreet, frozen=True):
 
 
 class LoopMeasured(Discreet, frozen=True):
-    """Event: it was measured what the training loop does for how long."""
+    """Event: the training loop has new measures."""
 
     measures: LoopMeasures
     """The measures."""

@@ -73,7 +73,7 @@ class ClientLease:
         self._readers = set(readers)
 
     def opened(self, lease: Lease | None, asked: float, now: float) -> None:
-        """Take the lease of an iteration that was opened and first requested at time
+        """Record the lease of an iteration that was opened, and first requested at time
         ``asked``.
         """
         self._take(lease, asked, now)
@@ -88,8 +88,8 @@ class ClientLease:
             self.until = max(self.until, sent + self.seconds)
 
     def answered(self, beat: int, lease: Lease | None, now: float) -> bool:
-        """Take the answer to the message of this number. An answer to an older message
-        changes nothing. Return True if it is the newest answer.
+        """Record the lease in the answer to the message of this number. An answer to an
+        older message changes nothing. Return True if it is the newest answer.
         """
         sent = self._sent.get(beat)
         if sent is None or beat <= self._answered:

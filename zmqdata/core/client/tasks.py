@@ -206,7 +206,7 @@ class Reading:
         return None
 
     def note(self, measures: m.LoopMeasures) -> None:
-        """Record what the training loop does for how long."""
+        """Record the newest measures of the training loop."""
         self.measures = measures
 
     # --- where tasks are

@@ -256,7 +256,9 @@ class SplitAssigner:
         self.hosting.fail(iteration, NotFoundError.__name__, text)
 
     def tick(self, now: float) -> None:
-        """Let time pass, and forget what is over."""
+        """Act on what is due, and forget the requests of tasks and iterations that have
+        ended.
+        """
         self.taking_back.tick(now)
         self.growing.tick(now)
         if now - self._ticked >= FORGETS_EVERY:

@@ -60,9 +60,7 @@ class Lane:
             self.ahead += occupied(portion.size)
 
     def begin(self) -> None:
-        """Give the client that is now first everything from its first missing round
-        on.
-        """
+        """Resend everything from the first missing round of the first client."""
         self.ahead = sum(occupied(portion.size) for portion in self.portions)
         self.given = 0
         if self.streams:

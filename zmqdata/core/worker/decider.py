@@ -122,7 +122,7 @@ class WorkerCore:
         if not self.agreeing.holds(event):
             self.handlers[type(event)](event, now)
         if self.draining.concerns:
-            self.draining.look(now, self._staying, self.owes_elements)
+            self.draining.check_done(now, self._staying, self.owes_elements)
         commands, self._commands = self._commands, []
         return commands
 

@@ -44,7 +44,7 @@ class Draining:
         >>> draining = Draining(lambda note: None, patience=6.0)
         >>> draining.begin(0.0, 6.0, [])
         True
-        >>> draining.look(0.0, [])
+        >>> draining.check_done(0.0, [])
         >>> draining.done
         True
     """
@@ -115,7 +115,7 @@ class Draining:
         self._do(e.FallQuiet())
         return True
 
-    def look(
+    def check_done(
         self, now: float, tasks: Collection[TaskDefinition], owes_elements: bool = True
     ) -> None:
         """Set ``done`` if the worker hosts no task that would continue elsewhere, or

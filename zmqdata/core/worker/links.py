@@ -312,9 +312,7 @@ class SendLinks:
         self._do(e.Send(link.peer, m.LinkOpened(link.name, link.address, link.secret, link.memory)))
 
     def granted(self, peer: e.Peer, grant: m.Grant, now: float) -> Link | None:
-        """Record what the client of a grant has seen, and return its link; None if it
-        does not exist.
-        """
+        """Record the acknowledgements of a grant. Return its link, or None."""
         link = self.by_name.get(grant.link)
         if link is None:
             self._refuse_unknown(peer, grant.link)

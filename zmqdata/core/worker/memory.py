@@ -142,8 +142,8 @@ class MemoryWatch:
         return self.is_over and now - (self._began or 0.0) >= recycle_pause(self._early)
 
     def notice(self, now: float, copies: int) -> str:
-        """Return what is to be said of a process that is over its limit; "" if it was
-        said before.
+        """Return the warning of a process that is over its limit; "" if it has warned
+        before and is not recycled now.
 
         Args:
             now: the time.

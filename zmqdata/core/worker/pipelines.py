@@ -116,8 +116,8 @@ class Pipelines:
             self._do(e.DropParcels(dropped))
 
     def spare(self, memory: MemoryWatch, parcels: frozenset[str]) -> None:
-        """Note of which datasets opened parcels are kept. Drop all of them, and say so,
-        if the process is full.
+        """Record the datasets whose opened parcels are kept. If the process is over its
+        limit of memory, drop all of them, and log that.
         """
         self.parcels = parcels
         if memory.is_over and self.parcels and (notice := memory.spare()):
@@ -125,8 +125,8 @@ class Pipelines:
             self.drop_parcels(self.parcels)
 
     def find(self, definition: m.TaskDefinition) -> Found | None:
-        """Return what the task can start with; None while its pipeline is in
-        transit.
+        """Return the pipeline of a task, or the reason why the worker has none; None
+        while the pipeline is in transit.
         """
         reason = self._reasons.get(definition.job.dataset_id) or self._reasons.get(
             definition.digest
@@ -177,8 +177,8 @@ class Pipelines:
         self._send(m.MapsChecked(self.worker, event.request, event.fault))
 
     def told(self) -> None:
-        """Forget the failures. The tasks concerned have started with them; for a later
-        task, the pipeline is requested again.
+        """Forget the failures, which the tasks that waited have started with. A later
+        task requests its pipeline again.
         """
         for digest in self._reasons:
             self.stock.pop(digest, None)

@@ -197,8 +197,8 @@ class Stream:
 
     @property
     def is_asking(self) -> bool:
-        """True if the client knows nothing of the task, or has asked what others may
-        have received of it.
+        """True if the client lacks the lineage of the task, or has asked for the
+        elements that other clients may have received.
         """
         return self.told is None or self.told.asks < self.asks
 

@@ -220,7 +220,8 @@ class HostedTask:
         return not isinstance(self.dealing, FirstCome) or self.dealing.may_end(stream, usable, now)
 
     def release(self, message: m.ReleaseClient) -> None:
-        """Give elements that a client had, and no client has delivered, to others.
+        """Deal the elements again that a client had received and that no client has
+        delivered.
 
         A task that the message does not name has ended, or belongs to another worker.
         Its elements are owed to no client.

@@ -121,7 +121,7 @@ class WorkerAddresses:
         return tuple(self._entries)
 
     def place(self, address: str) -> int | None:
-        """Take the first free entry that fits. The same address gets the same entry
+        """Assign the first free entry that fits. The same address gets the same entry
         again.
 
         Returns:

@@ -80,7 +80,9 @@ class Outbox:
         )
 
     def written(self, iteration: Iteration) -> JournalCounts:
-        """Return what this dispatcher has written of an iteration."""
+        """Return the numbers of facts that this dispatcher has written of an
+        iteration.
+        """
         number, tally = iteration.iteration, iteration.tally
         counts = JournalCounts(self.mark, number, tally.records, tally.firm)
         return structs.replace(counts, proof=self._proof_of(counts))
@@ -89,8 +91,8 @@ class Outbox:
         return self.derive_seed(PROOF, one.mark, one.iteration, one.records, one.firm)
 
     def lost(self, told: Iterable[JournalCounts]) -> Iterator[Lost]:
-        """Yield what the journal lacks of each iteration, by what a peer has heard of
-        former dispatchers.
+        """Yield the records that the journal lacks of each iteration, according to the
+        numbers that a peer has from former dispatchers.
         """
         for one in told:
             iteration = self.state.iterations.get(one.iteration)

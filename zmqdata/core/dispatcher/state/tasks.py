@@ -70,16 +70,16 @@ class Tally:
     started again is another worker.
     """
     records: int = 0
-    """Facts of the iteration."""
+    """Number of facts of the iteration."""
     firm: int = 0
-    """Those that no peer can tell again."""
+    """Number of facts that no peer can repeat."""
     found: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Both counts as the next start found them, by the marks of the last starts."""
+    """Both numbers as the next start found them, by the marks of the last starts."""
     last_of_copies: dict[str, str] = field(default_factory=dict)
-    """The last of these workers, by address."""
+    """The worker that began a copy last, by address."""
 
     def end_life(self, mark: int) -> None:
-        """Note what the start with this mark has left in the journal."""
+        """Record the numbers of facts found at the start with this mark."""
         self.found[mark] = self.records, self.firm
         if len(self.found) > MARKS_KEPT:
             del self.found[next(iter(self.found))]
@@ -95,8 +95,8 @@ class Tally:
         self.rehosted += self.splits.get(task, 0)
 
     def begin_copy(self, address: str, worker: str) -> None:
-        """Count a worker that begins a copy of the input. One that was lost for a while
-        and lives counts once.
+        """Count a worker that begins a copy of the input. A worker that was lost for a
+        while and lives counts once.
         """
         if self.last_of_copies.get(address) != worker:
             self.copies[address] = self.copies.get(address, 0) + 1

@@ -45,9 +45,9 @@ class WorkerFacts:
     name: str = ""
     """Name that its user has given it, as in ``RegisterWorker``."""
     tasks: set[int] = field(default_factory=set)
-    """The tasks it hosts."""
+    """Hosted tasks."""
     writing: set[int] = field(default_factory=set)
-    """Those of its tasks that belong to a save."""
+    """Hosted tasks that belong to a save."""
     shunned: set[int] = field(default_factory=set)
     """Tasks that must not return to this worker, because they were stuck here or
     clients could not reach it.
