@@ -58,14 +58,14 @@ class StopSignals:
 
     Args:
         waking: other signals, which only end a wait.
-        owned: whether an owner started this process and will kill it if the stop takes
+        owned: True if an owner started this process and will kill it if the stop takes
             too long. A second signal is then ignored: a service manager signals every
             process of a service, and the owner forwards the signal that it received.
 
     Attributes:
-        received: how many SIGTERM and SIGINT have arrived.
-        has_engine: whether an engine has started this process.
-        hurried: whether the last signal was SIGINT, which a user at the terminal sends.
+        received: number of SIGTERM and SIGINT that have arrived.
+        has_engine: True if an engine has started this process.
+        hurried: True if the last signal was SIGINT, which a user at the terminal sends.
 
     Example:
         >>> before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
@@ -113,6 +113,10 @@ class StopSignals:
         # locks the main thread may hold now.
         signal.set_wakeup_fd(self._second_write, warn_on_full_buffer=False)
         _thread.start_new_thread(_end_at_signal, (self._second, self))
+
+    def follow_engine(self) -> None:
+        """Treat the parent as an engine, which may send SIGTERM several times."""
+        self.has_engine = True
 
     def fileno(self) -> int:
         """Return a descriptor for a selector. It is readable after any signal, until
@@ -219,7 +223,7 @@ def stop_with_parent(signals: StopSignals, patience: float) -> None:
         exit_within(patience, PARENT_DIED)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    signals.has_engine = True
+    signals.follow_engine()
     watch_lifeline(0, stop)
 
 

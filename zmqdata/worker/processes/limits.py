@@ -37,7 +37,7 @@ class Limits:
     tasks: int = 0
     """number of tasks after which the child is replaced; 0 means never."""
     confined: bool = False
-    """whether the child is kept from gaining rights, for example by sudo."""
+    """True if the child is kept from gaining rights, for example by sudo."""
 
     def bind(self) -> None:
         """Apply the limits of memory and rights to this process and to the processes

@@ -89,21 +89,21 @@ class Child:
     started: float = 0.0
     """time at which the process started."""
     was_ready: bool = False
-    """whether a process in this position has ever been ready."""
+    """True if a process in this position has ever been ready."""
     leaves: bool = False
-    """whether the process was told to leave; it is then not replaced."""
+    """True if the process was told to leave; it is then not replaced."""
     retires: bool = False
-    """whether the process has had its maximum number of tasks; it is then replaced."""
+    """True if the process has had its maximum number of tasks; it is then replaced."""
     is_recycled: bool = False
-    """whether the process ends because of its memory; it is then replaced."""
+    """True if the process ends because of its memory; it is then replaced."""
     recycles: int = 0
     """number of processes in this position that were recycled."""
     early: int = 0
     """number of them in a row that reached their limit right after their start."""
     deserted: bool = False
-    """whether the process ended because it had no dispatcher for too long."""
+    """True if the process ended because it had no dispatcher for too long."""
     outdated: bool = False
-    """whether the process, and any replacement, lacks the dispatcher's version of the
+    """True if the process, and any replacement, lacks the dispatcher's version of the
     protocol.
     """
     deaths: int = 0

@@ -73,7 +73,7 @@ class WatchNote:
     attempt: int
     """attempt of the task."""
     skippable: bool
-    """whether the element may be skipped."""
+    """True if the element may be skipped."""
     timeout: float
     """timeout of the task in seconds; 0 if it has none."""
     split: tuple[int, int] | None
@@ -81,7 +81,7 @@ class WatchNote:
     split.
     """
     waiting: bool
-    """whether the task waits for splits."""
+    """True if the task waits for splits."""
     place: str
     """place of the node in the pipeline; empty for the task as a whole."""
     label: str
@@ -288,7 +288,7 @@ class WatchFile:
 
         Args:
             how: words that tell how the process ended.
-            killed: whether it was killed, or reached its memory limit.
+            killed: True if it was killed, or reached its memory limit.
             stuck: the notes because of which the supervisor killed it; only these are
                 then to blame.
         """
