@@ -58,14 +58,6 @@ from zmqdata.worker.processes.lifetime import (
     stop_with_parent,
 )
 from zmqdata.worker.processes.options import ProcessSettings, start_warnings
-from zmqdata.worker.processes.supervisor import (
-    DRAIN_GRACE,
-    NO_DISPATCHER,
-    Desertion,
-    Supervisor,
-    child_command,
-    child_configs,
-)
 
 log = logging.getLogger(__name__)
 
@@ -251,6 +243,14 @@ def worker_main(arguments: Sequence[str], program: str = "zmqdata worker") -> in
 
 def supervise(program: str, chosen: argparse.Namespace, stop: StopSignals) -> int:
     """Check what would make every child fail, then keep the children running."""
+    from zmqdata.worker.processes.supervisor import (
+        DRAIN_GRACE,
+        Desertion,
+        Supervisor,
+        child_command,
+        child_configs,
+    )
+
     check_dispatcher_named(chosen, WorkerConfig, "where is the dispatcher?")
     config = chosen_settings(WorkerConfig, chosen)
     grace = config.drain_seconds + config.shutdown_quiet_period_ms / 1000 + DRAIN_GRACE
@@ -303,6 +303,8 @@ def await_dispatcher_file(endpoint: str, patience: float, stop: StopSignals) -> 
         SystemExit: the file was not written for too long.
         OSError, DataServiceError: the file is unusable.
     """
+    from zmqdata.worker.processes.supervisor import NO_DISPATCHER
+
     until = time.monotonic() + patience
     if not current_address(endpoint):
         path = endpoint.removeprefix(FILE_SCHEME)

@@ -1,4 +1,5 @@
-"""Limits of a worker's child process: its memory, its number of tasks, and its rights.
+"""Limits of a worker: its number of processes, and the memory, the number of tasks and
+the rights of each.
 
 The supervisor passes the limits on the child's command line, and the child applies them
 before it opens a pipeline. This module imports almost nothing, so that the supervisor
@@ -21,9 +22,30 @@ LEAST_MEMORY = 256 << 20
 """A child with its libraries and threads needs 120 to 140 MiB before its first
 pipeline.
 """
+MOST_PROCESSES = 1000
+"""Maximum number of processes of a worker."""
 PR_SET_NO_NEW_PRIVS = 38
 STATM = Path("/proc/self/statm")
 DEEPEST_CAUSE = 10
+
+
+def check_processes(processes: int) -> None:
+    """Refuse a number of processes that no worker can have.
+
+    Raises:
+        ValueError: the number is below 1, or above ``MOST_PROCESSES``.
+
+    Example:
+        >>> check_processes(MOST_PROCESSES)
+    """
+    if processes < 1:
+        raise ValueError(f"a worker needs at least 1 process, got {processes}")
+    if processes > MOST_PROCESSES:
+        raise ValueError(
+            f"a worker has at most {MOST_PROCESSES} processes, got {processes}: more "
+            "processes than cores bring no speed. Say auto for one process for each "
+            "core, or start workers on other machines"
+        )
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,13 @@ from zmqdata.config.worker import WorkerConfig
 from zmqdata.machine.threads import available_cores
 from zmqdata.transport.addresses import REACHABLE, is_loopback, is_this_machine
 from zmqdata.worker.processes.accounts import Account, account_of
-from zmqdata.worker.processes.limits import Limits, bytes_of, tasks_of
-from zmqdata.worker.processes.supervisor import MOST_PROCESSES, check_processes
+from zmqdata.worker.processes.limits import (
+    MOST_PROCESSES,
+    Limits,
+    bytes_of,
+    check_processes,
+    tasks_of,
+)
 
 MOST_TASKS = MOST_MILLISECONDS
 

@@ -35,7 +35,7 @@ from zmqdata.transport.addresses import somebody_listens
 from zmqdata.worker.processes.accounts import Account, environment_of, rights_of
 from zmqdata.worker.processes.interpreter import PYTHON, folder_on_path, working_folder
 from zmqdata.worker.processes.lifetime import StopSignals, describe_exit, own_thread
-from zmqdata.worker.processes.limits import NO_LIMITS, Limits
+from zmqdata.worker.processes.limits import NO_LIMITS, Limits, check_processes
 from zmqdata.worker.processes.stillness import Stillness, overdue
 from zmqdata.worker.processes.watch import HEARD, QUIET, WatchFile, WatchNote, make_file
 
@@ -47,7 +47,6 @@ code.
 """
 NO_DISPATCHER = 4
 """Exit code of a supervisor whose worker had no dispatcher for too long."""
-MOST_PROCESSES = 1000
 GRACE = 5.0
 DRAIN_GRACE = 4.0
 """Seconds beyond its drain that a child has to end."""
@@ -162,25 +161,6 @@ class Desertion:
             self._heard = now  # a child that can speak gives up by itself
             return False
         return True
-
-
-def check_processes(processes: int) -> None:
-    """Refuse a number of processes that no worker can have.
-
-    Raises:
-        ValueError: the number is below 1, or above ``MOST_PROCESSES``.
-
-    Example:
-        >>> check_processes(MOST_PROCESSES)
-    """
-    if processes < 1:
-        raise ValueError(f"a worker needs at least 1 process, got {processes}")
-    if processes > MOST_PROCESSES:
-        raise ValueError(
-            f"a worker has at most {MOST_PROCESSES} processes, got {processes}: more "
-            "processes than cores bring no speed. Say auto for one process for each "
-            "core, or start workers on other machines"
-        )
 
 
 def child_configs(config: WorkerConfig, processes: int) -> list[WorkerConfig]:
