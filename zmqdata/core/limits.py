@@ -111,9 +111,9 @@ class Rotation(Generic[Item]):
 
     Example:
         >>> rotation = Rotation(2)
-        >>> [rotation.take("abc") for _ in range(3)]
+        >>> [rotation.next_items("abc") for _ in range(3)]
         [('a', 'b'), ('c', 'a'), ('b', 'c')]
-        >>> rotation.take("a")
+        >>> rotation.next_items("a")
         ('a',)
     """
 
@@ -121,7 +121,7 @@ class Rotation(Generic[Item]):
         self._most = most
         self._next = 0
 
-    def take(self, items: Collection[Item]) -> tuple[Item, ...]:
+    def next_items(self, items: Collection[Item]) -> tuple[Item, ...]:
         """Return the next items, or all of them if they are few enough. Each item that
         stays in the collection comes once per round.
         """

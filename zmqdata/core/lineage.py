@@ -144,9 +144,9 @@ class WrittenBefore:
 
     Example:
         >>> heard = WrittenBefore()
-        >>> heard.take(JournalCounts(1, 2000, 7, 3))
+        >>> heard.record(JournalCounts(1, 2000, 7, 3))
         False
-        >>> heard.take(JournalCounts(2, 2000, 6, 3))
+        >>> heard.record(JournalCounts(2, 2000, 6, 3))
         True
         >>> [(one.mark, one.records) for one in heard.heard]
         [(1, 7), (2, 6)]
@@ -155,9 +155,9 @@ class WrittenBefore:
     def __init__(self) -> None:
         self._counts: dict[int, dict[int, JournalCounts]] = {}
 
-    def take(self, written: JournalCounts | None) -> bool:
-        """Note what a dispatcher has written. Return True if this is the first message
-        of another start than the ones before.
+    def record(self, written: JournalCounts | None) -> bool:
+        """Record the number of facts that a dispatcher has written. Return True if this
+        is the first message of another start.
         """
         if written is None:
             return False

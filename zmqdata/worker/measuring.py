@@ -84,7 +84,7 @@ class Measuring:
         for key in [key for key in self._reported if key not in self.runners]:
             del self._reported[key]
         due = [key for key in self.runners if now - self._reported.get(key, 0.0) >= REPORT]
-        for key in self._rotation.take(due):
+        for key in self._rotation.next_items(due):
             self._reported[key] = now
             measures = self.runners[key].meter.report(self._linked(key))
             if measures is not None:

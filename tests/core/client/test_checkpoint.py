@@ -34,7 +34,7 @@ def test_a_checkpoint_says_all_that_a_client_knows() -> None:
     opened = m.IterationOpened("k", 1, m.TaskList(1, (), False), fingerprint="f", sources=(before,))
     one.begin(msgspec.structs.replace(opened, delivered_before={7000: ((0, 4),)}, repetition=3))
     one.list(m.TaskList(2, (m.TaskPlace(7000, 1, "w", "w", 5),), False, readers=("a", "b")))
-    one.take(lineage(7000, 5, 2))
+    one.receive_lineage(lineage(7000, 5, 2))
     reading.passed.add(7000, 4, 9)
     found = one.checkpoint(2)
     assert (found.job, found.repetition, found.fingerprint) == (JOB, 3, "f")
@@ -60,7 +60,7 @@ def test_an_order_that_cannot_come_again_is_refused() -> None:
     """
     reading = Reading(None, lambda command: None)
     one = standing(reading)
-    one.take(lineage(7000, 0, 2))
+    one.receive_lineage(lineage(7000, 0, 2))
     reading.passed.add(7000, 0, 2)
     reading.passed.add(7000, 5, 7)
     assert one.checkpoint(4).order == ()
@@ -84,9 +84,9 @@ def test_what_was_delivered_before_a_stream_began_others_had() -> None:
     """
     reading = Reading(None, lambda command: None)
     one = standing(reading)
-    one.take(told(4, 17))
+    one.receive_lineage(told(4, 17))
     assert one.checkpoint(0).tasks[0].delivered == ((0, 17),)
-    one.take(told(9, 40))
+    one.receive_lineage(told(9, 40))
     found = one.checkpoint(0).tasks[0]
     assert (found.delivered, found.bases, [state.number for state in found.states]) == (
         ((0, 40),),
@@ -94,7 +94,7 @@ def test_what_was_delivered_before_a_stream_began_others_had() -> None:
         [40],
     )
     reading.passed.add(7000, 42, 44)
-    one.take(told(10, 45))
+    one.receive_lineage(told(10, 45))
     assert one.checkpoint(0).tasks[0].delivered == ((0, 42), (44, 45))
     assert one.checkpoint(2).tasks[0].delivered == ((0, 45),)
 
@@ -110,7 +110,7 @@ def test_a_numbered_consumer_says_its_step() -> None:
     plan = m.Plan((view,), 20, {}, indices=((7000, 4), (7001, 6)))
     reading.list(m.TaskList(1, places, False, plan))
     one.list(m.TaskList(1, places, False, plan))
-    one.take(lineage(7000, 4, 1))
+    one.receive_lineage(lineage(7000, 4, 1))
     found = one.checkpoint(0)
     assert (found.step, found.views) == (0, (m.View(0, ((4, 0), (6, 0))),))
     assert [(part.index, part.delivered) for part in found.tasks] == [(4, ())]
@@ -122,7 +122,7 @@ def test_who_goes_on_knows_what_it_knew() -> None:
     """
     reading = Reading(None, lambda command: None)
     before = standing(reading)
-    before.take(lineage(7000, 0, 2))
+    before.receive_lineage(lineage(7000, 0, 2))
     reading.passed.add(7000, 0, 5)
     checkpoint = before.checkpoint(5)
     again = Reading(None, lambda command: None)
@@ -162,8 +162,8 @@ def with_another() -> tuple[Reading, Standing]:
         one.list(tasks)
         reading.list(tasks)
         if len(readers) == 2:
-            one.take(lineage(7000, 0, 2))
-            one.take(lineage(7001, 1, 2))
+            one.receive_lineage(lineage(7000, 0, 2))
+            one.receive_lineage(lineage(7001, 1, 2))
     return reading, one
 
 
@@ -175,9 +175,9 @@ def test_what_those_had_who_have_left_is_asked_for() -> None:
     assert (one.asks, one.is_behind) == (1, True)
     one.catch_up(opened_again({7000: ((0, 4), (6, 30))}))
     assert (one.is_behind, one.tasks_without_lineage) == (False, {7000})
-    one.take(lineage(7000, 0, 3))
+    one.receive_lineage(lineage(7000, 0, 3))
     assert one.tasks_without_lineage == {7000}
-    one.take(msgspec.structs.replace(lineage(7000, 0, 3), asks=1, upto=8))
+    one.receive_lineage(msgspec.structs.replace(lineage(7000, 0, 3), asks=1, upto=8))
     assert one.tasks_without_lineage == set()
     found = one.checkpoint(0)
     assert [part.delivered for part in found.tasks] == [((0, 4), (6, 8)), ()]
@@ -264,7 +264,7 @@ def test_what_was_told_of_a_part_that_is_over_is_kept() -> None:
     reading = Reading(None, lambda command: None)
     one = standing(reading)
     one.begin(static({}))
-    one.take(lineage(7000, 0, 2))
+    one.receive_lineage(lineage(7000, 0, 2))
     told = one.checkpoint(0).tasks[0]
     one.kept.know(7000, OVER)
     assert one.checkpoint(0).tasks[0] == told
@@ -278,14 +278,14 @@ def test_splits_that_were_given_up_before_they_were_told_are_asked_for() -> None
     one = standing(reading)
     one.begin(m.IterationOpened("k", 1, m.TaskList(1, (), False)))
     first = lineage(7000, 0, 2)
-    one.take(first)
+    one.receive_lineage(first)
     assert one.is_whole
     behind = msgspec.structs.replace(first, bases=(4,), ledger=((Split(0, 9, 11),),), attempt=2)
-    one.take(behind)
+    one.receive_lineage(behind)
     assert (one.asks, one.is_behind) == (1, True)
     one.catch_up(opened_again({}))
     assert one.is_whole
-    one.take(behind)
+    one.receive_lineage(behind)
     assert one.asks == 1
 
 
@@ -301,13 +301,13 @@ def test_an_entry_that_was_told_in_part_and_then_given_up_is_asked_for(
     told = msgspec.structs.replace(
         lineage(7000, 0, 2), ledger=((Split(0, 0, 10), Split(0, 10, 13)),), states=()
     )
-    one.take(told)
+    one.receive_lineage(told)
     more = msgspec.structs.replace(told, origin=None, bases=(1,), ledger=((Split(0, 10, 17),),))
-    one.take(more)
+    one.receive_lineage(more)
     assert one.is_whole
-    one.take(msgspec.structs.replace(more, bases=(2,), ledger=((Split(0, 20, 24),),)))
+    one.receive_lineage(msgspec.structs.replace(more, bases=(2,), ledger=((Split(0, 20, 24),),)))
     assert one.is_whole
-    one.take(msgspec.structs.replace(told, bases=(3,), ledger=(entries,), attempt=2))
+    one.receive_lineage(msgspec.structs.replace(told, bases=(3,), ledger=(entries,), attempt=2))
     assert (one.asks, one.is_behind) == (1, True)
 
 
@@ -318,5 +318,7 @@ def test_who_joins_where_entries_were_given_up_asks_which() -> None:
     reading = Reading(None, lambda command: None)
     one = standing(reading)
     one.begin(m.IterationOpened("k", 1, m.TaskList(1, (), False)))
-    one.take(msgspec.structs.replace(lineage(7000, 0, 2), bases=(4,), ledger=((Split(0, 9, 11),),)))
+    one.receive_lineage(
+        msgspec.structs.replace(lineage(7000, 0, 2), bases=(4,), ledger=((Split(0, 9, 11),),))
+    )
     assert one.is_behind

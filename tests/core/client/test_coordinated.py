@@ -60,7 +60,7 @@ class Consumer:
         found = self.reading.current(header)
         self.reading.grants("w")
         assert found is not None
-        return self.reading.take(found, header, f"content of {task}")
+        return self.reading.store(found, header, f"content of {task}")
 
     def ends(self, task: int, total: int, rest: int) -> None:
         """Hear that a task has ended, and that its rest is not dealt yet."""

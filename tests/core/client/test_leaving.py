@@ -98,7 +98,7 @@ def numbered(counts: bool = True) -> Leaving:
     plan = m.Plan((m.View(0, ((1, 0),)),), 9, {})
     reading.list(m.TaskList(1, (m.TaskPlace(1, 1, "w", "w"),), False, plan))
     reading.grants("w")
-    reading.take(reading.task(1), m.Block(1, 1, 1, 0, 3, 0, 30), "content")
+    reading.store(reading.task(1), m.Block(1, 1, 1, 0, 3, 0, 30), "content")
     leaving = Leaving(counts, reading=reading)
     leaving.hand_out()
     return leaving

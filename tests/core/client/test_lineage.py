@@ -34,7 +34,7 @@ class Client:
         had: RangeSet = NOTHING,
     ) -> None:
         news = m.Lineage(1, 7000, 1, (base,), (ledger,), states, ORIGIN if whole else None)
-        self.kept.take(news, had)
+        self.kept.receive(news, had)
 
     def part(self, had: RangeSet = NOTHING) -> m.TaskPart:
         return self.kept.parts({7000: had}, {})[1][0]

@@ -19,7 +19,7 @@ def test_each_element_that_is_left_out_is_noted_once() -> None:
     elements = ClientQuarantine("job", noted.append)
     one, other = (m.LeftOutElement(1, "/0", number, "map(f)", "died", (0, 4)) for number in (7, 8))
     for left_out in ((one,), (one, other), (one, other)):
-        elements.take_poison(left_out)
+        elements.add_poison(left_out)
     assert noted == [e.NoteLeftOut(one), e.NoteLeftOut(other)]
 
 
@@ -36,9 +36,9 @@ def test_what_workers_left_out_is_listed_once() -> None:
         m.LeftOutElement(index, place, 7, "map(f)", "ValueError: bad", None, "Traceback ...")
         for index, place in ((2, "/0"), (1, "/0.0"), (1, "/0 in repetition 1"), (1, "/0[3]/"))
     )
-    elements.take((one,))
-    elements.take((again, *others))
-    elements.take_poison((again,))
+    elements.add((one,))
+    elements.add((again, *others))
+    elements.add_poison((again,))
     assert noted == [e.NoteLeftOut(element) for element in (one, *others)]
 
 
@@ -75,7 +75,7 @@ def test_at_the_end_is_told_who_wanted_elements_left_out(missing: int, who: str)
     said: list[object] = []
     elements = ClientQuarantine("job", said.append)
     poison = tuple(m.LeftOutElement(1, "/0", number, "map(f)", "died") for number in (7, 8))
-    elements.take_poison(poison)
+    elements.add_poison(poison)
     elements.of_task[1] = missing
     elements.tell_all(2)
     note = said[-1]
@@ -96,9 +96,7 @@ def test_what_earlier_hosts_left_out_is_missing_too() -> None:
     """
     said: list[Any] = []
     elements = ClientQuarantine("job", said.append)
-    elements.take(
-        tuple(m.LeftOutElement(1, "/0", n, "map(f)", "ValueError: bad") for n in range(5))
-    )
+    elements.add(tuple(m.LeftOutElement(1, "/0", n, "map(f)", "ValueError: bad") for n in range(5)))
     elements.of_task.update({1: 2})
     elements.tell_all(2)
     assert "ended without 5 elements" in said[-1].text

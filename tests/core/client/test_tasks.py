@@ -37,7 +37,7 @@ class Client:
         self.reading.grants("w")
         header = m.Block(1, task, attempt, first, count, skip, size, recall=recall)
         found = self.reading.current(header)
-        return "not current" if found is None else self.reading.take(found, header, "content")
+        return "not current" if found is None else self.reading.store(found, header, "content")
 
     def take(
         self, task: int, first: int, stop: int, size: int = 0, attempt: int = 1

@@ -30,8 +30,8 @@ def test_an_ask_is_repeated_until_entries_come() -> None:
     assert feed.repeated(0.5, 1.0) is None
     assert feed.repeated(1.0, 1.0) == ASK
     assert feed.repeated(1.5, 1.0) is None
-    assert feed.take(m.SplitsAssigned(1, 1, 0, 0, ())) == ()
-    assert feed.take(m.SplitsAssigned(1, 1, 0, 0, (Split(0, 0, 2),))) == (Split(0, 0, 2),)
+    assert feed.append(m.SplitsAssigned(1, 1, 0, 0, ())) == ()
+    assert feed.append(m.SplitsAssigned(1, 1, 0, 0, (Split(0, 0, 2),))) == (Split(0, 0, 2),)
     assert (feed.ask, feed.have) == (None, 1)
 
 
@@ -41,7 +41,7 @@ def test_what_came_with_a_task_counts_as_started() -> None:
     """
     feed = SplitFeed.of(5, [Split(0, 10, 20)])
     assert (feed.have, feed.reached, feed.started(0)) == (6, (6, 0), (Split(0, 10, 20),))
-    feed.take(m.SplitsAssigned(1, 1, 0, 6, (Split(0, 40, 50), Split(0, 60, 70))))
+    feed.append(m.SplitsAssigned(1, 1, 0, 6, (Split(0, 40, 50), Split(0, 60, 70))))
     assert feed.started(6) == ()
     feed.reached = (6, 3)
     assert feed.started(5) == (Split(0, 10, 20), Split(0, 40, 43))
@@ -54,7 +54,7 @@ def test_a_cut_shortens_what_clients_may_be_told() -> None:
     earlier for clients.
     """
     feed = SplitFeed(0)
-    feed.take(m.SplitsAssigned(1, 1, 0, 0, (Split(0, 0, 10), Split(0, 40, 50))))
+    feed.append(m.SplitsAssigned(1, 1, 0, 0, (Split(0, 0, 10), Split(0, 40, 50))))
     feed.shorten(1, 4)
     feed.reached = (1, 0)
     assert (feed.started(0), feed.have) == ((Split(0, 0, 4),), 1)
@@ -71,7 +71,7 @@ def test_what_was_sent_before_a_cut_is_not_taken() -> None:
     assert feed.ask is not None
     assert (feed.ask.have, feed.ask.cut) == (2, 1)
     entry = Split(0, 40, 50)
-    assert feed.take(m.SplitsAssigned(1, 1, 0, 2, (entry,))) == ()
-    assert feed.take(m.SplitsAssigned(1, 1, 0, 2, (entry,), 1)) == (entry,)
+    assert feed.append(m.SplitsAssigned(1, 1, 0, 2, (entry,))) == ()
+    assert feed.append(m.SplitsAssigned(1, 1, 0, 2, (entry,), 1)) == (entry,)
     feed.shorten(0, 0)
     assert (feed.cut, feed.ask) == (2, None)

@@ -39,7 +39,7 @@ def told(dealing: Written) -> list[Any]:
 
 
 def closed(dealing: Written, first: int, stop: int, now: float = 0.0) -> list[Any]:
-    dealing.take(e.ChunkClosed(*KEY, first, stop, 99, b"spec"), now)
+    dealing.apply(e.ChunkClosed(*KEY, first, stop, 99, b"spec"), now)
     return told(dealing)
 
 
@@ -67,7 +67,7 @@ def test_what_is_not_written_yet_bounds_production() -> None:
     dealing.add(portion(0))
     dealing.add(portion(2))
     assert dealing.ahead == 2 * occupied(40)
-    dealing.take(e.BlockWritten(*KEY, 40), 0.0)
+    dealing.apply(e.BlockWritten(*KEY, 40), 0.0)
     assert dealing.ahead == occupied(40)
 
 
@@ -181,7 +181,7 @@ def test_a_failure_that_can_not_be_read_is_told_all_the_same() -> None:
 def test_a_chunk_that_can_not_be_written_is_told() -> None:
     """A full disk ends the save with the file system's error."""
     dealing = written()
-    dealing.take(e.WriteFailed(*KEY, "UnavailableError", "no space left"), 0.0)
+    dealing.apply(e.WriteFailed(*KEY, "UnavailableError", "no space left"), 0.0)
     dealing.tick(0.0)
     assert told(dealing) == [m.SaveFailed("worker", *KEY, "UnavailableError", "no space left")]
 

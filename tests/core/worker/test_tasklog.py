@@ -51,7 +51,7 @@ def test_lines_that_no_client_reads_are_bounded_and_counted() -> None:
     kept = KeptLines()
     kept.add(lines("first"), suppressed=5)
     kept.add(lines(*map(str, range(LINES_KEPT))), suppressed=0)
-    message = kept.take(1, 2)
+    message = kept.drain(1, 2)
     assert (message.task, message.attempt, message.suppressed) == (1, 2, 6)
     assert [line.text for line in message.lines] == [str(n) for n in range(LINES_KEPT)]
     assert not kept

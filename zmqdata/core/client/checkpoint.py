@@ -79,7 +79,7 @@ class Standing:
         self._opened, self._repetition = opened, opened.repetition
         self.kept.begin(opened.sources)
         if opened.over:
-            self._take_settled(opened)
+            self._count_settled(opened)
         for task, ranges in opened.delivered_before.items():
             self._reading.passed.count_delivered(task, ranges)
         self._before = set(opened.delivered_before)
@@ -87,7 +87,7 @@ class Standing:
             numbers = {place.index: place.task for place in opened.task_list.tasks}
             for part in resumed.tasks:
                 if part.index in numbers:
-                    self._take(_lineage_of(part, resumed, numbers[part.index]))
+                    self._keep_lineage(_lineage_of(part, resumed, numbers[part.index]))
             if resumed.order and self._reader.consumer_index is None:
                 # An operation after the iterator held elements, which have to arrive
                 # again in the same order.
@@ -129,12 +129,12 @@ class Standing:
             return
         self._answered = self.asks
         self.kept.begin(opened.sources)
-        self._take_settled(opened)
+        self._count_settled(opened)
         self._theirs = dict(opened.delivered_before)
         for task in list(self._theirs):
             self._count_others_deliveries(task)
 
-    def _take_settled(self, opened: m.IterationOpened) -> None:
+    def _count_settled(self, opened: m.IterationOpened) -> None:
         """Count every element of the settled tasks as delivered, including tasks that
         this client has never heard of.
         """
@@ -184,16 +184,16 @@ class Standing:
         if task_list.plan is not None:
             self.indices.update(task_list.plan.indices)
 
-    def take(self, news: m.Lineage) -> None:
-        """Take the lineage on which the next messages of a task depend."""
-        if not self._take(news):
+    def receive_lineage(self, news: m.Lineage) -> None:
+        """Record the lineage on which the next messages of a task depend."""
+        if not self._keep_lineage(news):
             self.asks += 1
 
-    def _take(self, news: m.Lineage) -> bool:
+    def _keep_lineage(self, news: m.Lineage) -> bool:
         if news.origin is not None:
             self.indices[news.task] = news.origin.index
             self._reading.passed.count_delivered(news.task, [(0, news.origin.delivered)])
-        is_complete = self.kept.take(news, self._reading.settled(news.task))
+        is_complete = self.kept.receive(news, self._reading.settled(news.task))
         self._upto[news.task] = (news.asks, news.upto)
         self._count_others_deliveries(news.task)
         return is_complete

@@ -347,8 +347,8 @@ class CachedReading(Reading):
     a lost host had in its window and that the next host does not make again.
     """
 
-    def take(self, task: ReadTask, header: m.Block, content: object) -> str:
-        """Take a block that has arrived. The first block of a new host shows how many
+    def store(self, task: ReadTask, header: m.Block, content: object) -> str:
+        """Store a block that has arrived. The first block of a new host shows how many
         elements are missing here.
         """
         is_moved = not task.window.received and bool(task.received)
@@ -362,7 +362,7 @@ class CachedReading(Reading):
                 "behind them. A trainer that reads as fast as the others misses none"
             )
             self._do(e.LogLine("warning", text))
-        return super().take(task, header, content)
+        return super().store(task, header, content)
 
 
 def reading_of(

@@ -192,7 +192,7 @@ class ClientCore:
         if self._given_up is not None and now - self._given_up[0] >= SETTLE:
             self._join_again(self._given_up[1], now)
         if self.notices.quarantine.awaits_unlisted:
-            self._take_list(self.task_list, now)
+            self._receive_list(self.task_list, now)
         if self._is_time_to_speak(now):
             self._speak(now)
         self._grant(self.reading.ask_back({}))
@@ -284,7 +284,7 @@ class ClientCore:
             if message.finished and self.profile.was_read and is_first:
                 self._finish(FailedPreconditionError.__name__, self.notices.was_read(), now)
                 return
-            self._take_list(message.task_list, now)
+            self._receive_list(message.task_list, now)
             if message.task_list is self.task_list:
                 self.standing.catch_up(message)
 
@@ -296,13 +296,13 @@ class ClientCore:
         self.notices.idle = message.idle
         is_newest = self.lease.answered(message.beat, message.lease, now)
         if message.task_list is not None:
-            self._take_list(message.task_list, now, is_newest)
+            self._receive_list(message.task_list, now, is_newest)
 
     def _hear_written(self, written: m.JournalCounts | None, now: float) -> None:
         """Note what the dispatcher has written. Tell a new dispatcher everything again:
         its journal may have lost what the former one had counted.
         """
-        if self.written.take(written):
+        if self.written.record(written):
             self.reading.retell()
             self._speak(now)
 
@@ -378,15 +378,15 @@ class ClientCore:
 
     def _tasks_changed(self, message: m.TasksChanged, now: float) -> None:
         if message.client == self.client:
-            self._take_list(message.task_list, now)
+            self._receive_list(message.task_list, now)
 
-    def _take_list(self, task_list: m.TaskList, now: float, answers: bool = False) -> None:
+    def _receive_list(self, task_list: m.TaskList, now: float, answers: bool = False) -> None:
         # Before the client has heard that it was let in, it has no lease and does not
         # know its first element.
         if not self.opened or self.finished or not self.standing.is_newest(task_list, answers):
             return
         self.task_list = task_list
-        self.notices.quarantine.take_poison(task_list.left_out)
+        self.notices.quarantine.add_poison(task_list.left_out)
         self.standing.list(task_list)
         self.lease.read_with(task_list.readers)
         is_free = self.is_numbered or self.profile.job.cache
@@ -406,17 +406,17 @@ class ClientCore:
             return
         match header:
             case m.Block():
-                breach = self.reading.take(task, header, event.content)
+                breach = self.reading.store(task, header, event.content)
                 if breach:
                     self._reject(task, event, breach, now)
             case m.Lineage():
                 self._hear_written(header.written, now)
-                self.standing.take(header)
+                self.standing.receive_lineage(header)
             case m.EndOfTask():
                 self.notices.quarantine.of_task[header.task] = header.left_out
                 self._grant(self.reading.hear_end(task, header))
             case m.ElementsLeftOut():
-                self.notices.quarantine.take(header.elements)
+                self.notices.quarantine.add(header.elements)
             case m.TaskLogged() if self.profile.shows_task_log:
                 self._do(e.ShowTaskLog(task.place.address, header))
             case m.TakeBackElements():

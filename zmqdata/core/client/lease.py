@@ -76,7 +76,7 @@ class ClientLease:
         """Record the lease of an iteration that was opened, and first requested at time
         ``asked``.
         """
-        self._take(lease, asked, now)
+        self._record(lease, asked, now)
 
     def heard(self, sent: float, now: float) -> None:
         """Renew the lease of a client that reads alone, because a worker has heard what
@@ -97,10 +97,10 @@ class ClientLease:
         self._answered = beat
         for number in [number for number in self._sent if number <= beat]:
             del self._sent[number]
-        self._take(lease, sent, now)
+        self._record(lease, sent, now)
         return True
 
-    def _take(self, lease: Lease | None, since: float, now: float) -> None:
+    def _record(self, lease: Lease | None, since: float, now: float) -> None:
         if lease is None:
             self.until, self.alone, self.seconds = math.inf, False, 0.0
             return

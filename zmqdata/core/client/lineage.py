@@ -54,8 +54,8 @@ class LineageKept:
         for part in sources:
             self.gone.setdefault(part.source, SpentSplits()).restore(part.repetition, part.gone)
 
-    def take(self, news: m.Lineage, delivered: RangeSet) -> bool:
-        """Take the lineage that a worker sends, and forget what is no longer needed.
+    def receive(self, news: m.Lineage, delivered: RangeSet) -> bool:
+        """Store the lineage that a worker sends, and forget what is no longer needed.
 
         Args:
             news: lineage of a task.

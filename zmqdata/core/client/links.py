@@ -198,7 +198,7 @@ class ReadLinks:
         if all_vouch or now - self._turned >= pause:
             opened = [address for address, link in self.by_address.items() if link.opened]
             before, self._turned = self._vouching, now
-            self._vouching = set(opened if all_vouch else self._rotation.take(opened))
+            self._vouching = set(opened if all_vouch else self._rotation.next_items(opened))
             for address in sorted(self._vouching - before):
                 self._grant_all(self.by_address[address], now)
         for link in self.by_address.values():

@@ -106,14 +106,14 @@ class Ordering:
             elif held[0].next >= stop:
                 self._runs.popleft()
             else:
-                yield self._take(held, min(stop, held[0].stop))
+                yield self._dequeue(held, min(stop, held[0].stop))
         rest = sorted(
             (block for held in self._held.values() for block in held), key=lambda block: block.turn
         )
         self._held.clear()
         yield from [(block.header, block.content, block.skip, block.header.stop) for block in rest]
 
-    def _take(self, held: deque[HeldBlock], stop: int) -> DuePart:
+    def _dequeue(self, held: deque[HeldBlock], stop: int) -> DuePart:
         """Return the elements of the first block before number ``stop``."""
         block = held[0]
         part = (block.header, block.content, block.skip, stop - block.header.first)

@@ -52,13 +52,13 @@ class ClientQuarantine:
         self.of_task: dict[int, int] = {}
         self.awaits_unlisted = False
 
-    def take_poison(self, elements: tuple[m.LeftOutElement, ...]) -> None:
-        """Take all elements that workers skip because they end their process."""
+    def add_poison(self, elements: tuple[m.LeftOutElement, ...]) -> None:
+        """Add all elements that workers skip because they end their process."""
         for element in elements:
             self._num_poison += self._list(element)
 
-    def take(self, elements: tuple[m.LeftOutElement, ...]) -> None:
-        """Take elements that the pipeline of a task has left out. Another host of the
+    def add(self, elements: tuple[m.LeftOutElement, ...]) -> None:
+        """Add elements that the pipeline of a task has left out. Another host of the
         task may report them again.
         """
         for element in elements:

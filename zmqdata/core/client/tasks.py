@@ -325,8 +325,8 @@ class Reading:
             self.ordering.end(task.place.task)
             self._deliver_in_order(self.ordering)
 
-    def take(self, task: ReadTask, header: m.Block, content: object) -> str:
-        """Take a block that has arrived.
+    def store(self, task: ReadTask, header: m.Block, content: object) -> str:
+        """Store a block that has arrived.
 
         Returns:
             What is wrong with a block that should not have been sent, otherwise an

@@ -178,8 +178,8 @@ class DispatcherCore:
         on(m.WorkerStopped, self._worker_stopped)
         on(m.DrainWorker, self._drain_worker)
         on(m.RequestSplits, self.splits.request)
-        on(m.SplitsReturned, self.splits.taking_back.take)
-        on(m.StateTaken, self.keeping.take)
+        on(m.SplitsReturned, self.splits.taking_back.receive)
+        on(m.StateTaken, self.keeping.commit)
         on(m.ElementsDecided, self.keeping.decide)
         on(m.RequestPipeline, self.datasets.send_pipeline)
         on(m.MapsChecked, self.datasets.maps_checked)
@@ -188,7 +188,7 @@ class DispatcherCore:
         on(m.ChunkWritten, self.saves.chunk_written)
         on(m.SaveFailed, self.saves.failed)
         on(m.RequestTrace, self._request_trace)
-        on(m.SpansReported, lambda peer, report, now: self.trace.take(report, now))
+        on(m.SpansReported, lambda peer, report, now: self.trace.keep(report, now))
 
     def _handle_events(self) -> None:
         on = self.handlers.on
@@ -372,7 +372,7 @@ class DispatcherCore:
             self.out.note("info", f"worker {facts.title} is registered, and gets tasks")
             self.deaths.trials.welcome(ask.worker, now)
             self.hosting.add_worker(ask.worker, facts)
-        self.hosting.take_report(ask.worker, ask.tasks)
+        self.hosting.apply_report(ask.worker, ask.tasks)
 
     @property
     def _expects_workers(self) -> bool:
@@ -396,7 +396,7 @@ class DispatcherCore:
         if known:
             self.workers.heard(beat.worker, peer, now)
             self.hosting.facts[beat.worker].memory = beat.memory
-            self.hosting.take_report(beat.worker, beat.tasks)
+            self.hosting.apply_report(beat.worker, beat.tasks)
             self.deaths.check_calls(beat.worker, beat.tasks, now)
             for client in filterfalse(self.state.client_iteration.__contains__, beat.clients):
                 self.hosting.release(beat.worker, client)
@@ -480,4 +480,4 @@ class DispatcherCore:
             self.places.leave(address)
 
     def _holdings(self, peer: e.Peer, report: m.HoldingsReported, now: float) -> None:
-        self.hosting.take_holdings(report)
+        self.hosting.record_holdings(report)

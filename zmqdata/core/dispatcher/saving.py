@@ -445,9 +445,9 @@ class ChunkPoll:
     asks: dict[int, tuple[Peer, m.RequestSplits]] = field(default_factory=dict)
     """Requests that wait for further chunks, by task."""
 
-    def take(self, names: Iterable[str]) -> str:
-        """Take what a poll has found. Return the name of a chunk that cannot be a
-        split; "" if all can be.
+    def add(self, names: Iterable[str]) -> str:
+        """Add the chunks that a poll has found. Return the name of a chunk that cannot
+        be a split; "" if all can be.
         """
         for name in names:
             if name in self.seen:
@@ -519,7 +519,7 @@ class GrowingSaves:
                 iteration,
             )
             poll.due = now + RETRY
-        elif impossible := poll.take(event.names):
+        elif impossible := poll.add(event.names):
             text = (
                 f"The save that job {iteration.job.name} reads has the chunk {impossible}, whose "
                 "numbers are beyond the limits. Wait until the save is complete, and load it "

@@ -467,9 +467,9 @@ class TakingBack:
             peer, m.TakeBackSplits(task.task, task.attempt, source, task.cuts.get(source, 0) + 1)
         )
 
-    def take(self, peer: e.Peer, report: m.SplitsReturned, now: float) -> None:
-        """Take the splits that a worker returns, once for each cut, and pass them on to
-        waiting tasks.
+    def receive(self, peer: e.Peer, report: m.SplitsReturned, now: float) -> None:
+        """Record the splits that a worker returns, once for each cut, and pass them on
+        to waiting tasks.
         """
         task = self.out.state.tasks.get(report.task)
         if task is None or task.total is not None or not task.runs(report.worker, report.attempt):

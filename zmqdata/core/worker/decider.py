@@ -179,7 +179,7 @@ class WorkerCore:
 
     def _heartbeat(self, now: float) -> None:
         self.heartbeats.spoke(now)
-        measured = set(self._measured.take(self.tasks))
+        measured = set(self._measured.next_items(self.tasks))
         reports = tuple(task.report(now, number in measured) for number, task in self.tasks.items())
         if self.registered:
             pause = self.heartbeats.pause
@@ -248,7 +248,7 @@ class WorkerCore:
 
     def _host(self, peer: e.Peer, message: m.HostTask, now: float) -> None:
         definition = message.definition
-        self.feeding.written.take(definition.written)
+        self.feeding.written.record(definition.written)
         if definition.attempt <= self._dropped.get(definition.task, -1):
             return
         hosted = self.tasks.get(definition.task)

@@ -88,7 +88,7 @@ class SplitFeed:
         self.asked = now
         return self.ask
 
-    def take(self, message: m.SplitsAssigned) -> tuple[Split, ...]:
+    def append(self, message: m.SplitsAssigned) -> tuple[Split, ...]:
         """Append the new entries of a message and return them. Return no entries if a
         cut or other entries came between.
         """

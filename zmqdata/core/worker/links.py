@@ -202,7 +202,7 @@ class SendLinks:
             return
         reader = next(filter(self._shows_task_log, streams), None)
         if reader is not None and self.is_bound(reader.client):
-            self.push(reader.client, lines.take(key.task, key.attempt), ())
+            self.push(reader.client, lines.drain(key.task, key.attempt), ())
 
     def memory_of(self, stream: Stream) -> int:
         """Return the size of the memory that the client of a stream has mapped, in
@@ -435,7 +435,7 @@ class SendLinks:
         """Return some of the clients, taking turns among all. The dispatcher answers
         which of them no longer read.
         """
-        return self._rotation.take(self.by_client)
+        return self._rotation.next_items(self.by_client)
 
     def readers(self, now: float, pause: float) -> dict[str, m.ReaderSign]:
         """Return the clients that recently asked the worker to vouch for them, each
@@ -465,7 +465,7 @@ def news_for(link: Link, tasks: Collection[HostedTask]) -> LinkNews:
     known = {one.definition.task: one.measures for one in read if one.measures is not None}
     return LinkNews(
         sum(task.skipped.get(link.reader.trainer_id, 0) for task in tasks),
-        tuple(known[number] for number in link.measures_due.take(known)),
+        tuple(known[number] for number in link.measures_due.next_items(known)),
         paces_of(read, link.client),
         demand_of(read, link.client),
     )

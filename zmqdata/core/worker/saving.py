@@ -158,8 +158,8 @@ class Written:
         self._since = now
         self._close()
 
-    def take(self, event: e.BlockWritten | e.ChunkClosed | e.WriteFailed, now: float) -> None:
-        """Handle an event of the writer."""
+    def apply(self, event: e.BlockWritten | e.ChunkClosed | e.WriteFailed, now: float) -> None:
+        """Apply an event of the writer."""
         if isinstance(event, e.BlockWritten):
             self._unwritten -= occupied(event.size)
         elif isinstance(event, e.WriteFailed):
@@ -215,9 +215,9 @@ class Writing:
         self._find = find
         self._distribute = distribute
         self.events = e.Handlers()
-        self.events.on(e.BlockWritten, self._take)
-        self.events.on(e.ChunkClosed, self._take)
-        self.events.on(e.WriteFailed, self._take)
+        self.events.on(e.BlockWritten, self._apply)
+        self.events.on(e.ChunkClosed, self._apply)
+        self.events.on(e.WriteFailed, self._apply)
         self.messages = e.PeerHandlers()
         self.messages.on(m.ChunkCommitted, self._committed)
 
@@ -227,10 +227,10 @@ class Writing:
         """
         return Written(self._worker, definition, self.chunk_bytes) if definition.save_path else None
 
-    def _take(self, event: e.BlockWritten | e.ChunkClosed | e.WriteFailed, now: float) -> None:
+    def _apply(self, event: e.BlockWritten | e.ChunkClosed | e.WriteFailed, now: float) -> None:
         task = self._find(event)
         if task is not None and isinstance(task.dealing, Written):
-            task.dealing.take(event, now)
+            task.dealing.apply(event, now)
             self._distribute(task)
 
     def _committed(self, peer: e.Peer, message: m.ChunkCommitted, now: float) -> None:

@@ -77,9 +77,9 @@ class Feeding:
     def _assigned(self, peer: e.Peer, message: m.SplitsAssigned, now: float) -> None:
         task = self._find(message)
         if task is not None and 0 <= message.source < len(task.feeds):
-            self.written.take(message.written)
+            self.written.record(message.written)
             task.written = message.written
-            fresh = task.feeds[message.source].take(message)
+            fresh = task.feeds[message.source].append(message)
             if fresh:
                 self._do(e.FeedSplits(*task.key, message.source, fresh))
 

@@ -89,7 +89,7 @@ class Portion:
         self.skip = stop
         return view
 
-    def take(self, count: int) -> tuple[int, int]:
+    def dequeue(self, count: int) -> tuple[int, int]:
         """Skip the next elements, at most ``count``, and return their range."""
         first = self.first + self.skip
         self.skip += min(count, self.owed)
@@ -324,7 +324,7 @@ class Stream:
     def _forget(self, count: int) -> None:
         while count:
             portion = self.given[0]
-            first, stop = portion.take(count)
+            first, stop = portion.dequeue(count)
             self.unreported.append((first, stop))
             count -= stop - first
             if not portion.owed:

@@ -56,7 +56,7 @@ class KeptLines:
     Example:
         >>> kept = KeptLines()
         >>> kept.add([m.TaskLine("hello")], suppressed=2)
-        >>> message = kept.take(task=1, attempt=1)
+        >>> message = kept.drain(task=1, attempt=1)
         >>> [line.text for line in message.lines], message.suppressed, bool(kept)
         (['hello'], 2, False)
     """
@@ -75,7 +75,7 @@ class KeptLines:
             self._suppressed += len(self._lines) == LINES_KEPT
             self._lines.append(line)
 
-    def take(self, task: int, attempt: int) -> m.TaskLogged:
+    def drain(self, task: int, attempt: int) -> m.TaskLogged:
         """Return the message with all lines, and forget them."""
         message = m.TaskLogged(0, task, attempt, tuple(self._lines), self._suppressed)
         self._lines.clear()

@@ -66,7 +66,7 @@ class Room:
             question=self.question(answers) if answers else None,
             retold=self.question(retells) if retells else None,
         )
-        self.departures.take(self.iteration, beat, self.now)
+        self.departures.record(self.iteration, beat, self.now)
         self.departures.push(self.now)
         return self.told()
 
@@ -327,7 +327,7 @@ def test_an_answer_to_another_question_tells_nothing_again() -> None:
     room.beat("k", done=True, answers=room.questions.pose())
     sign = structs.replace(room.question(count), mark=room.out.mark + 1)
     beat = m.ClientHeartbeat("k", 0, 0, {}, done=room.done["k"], retold=sign)
-    room.departures.take(room.iteration, beat, room.now)
+    room.departures.record(room.iteration, beat, room.now)
     room.tick()
     assert room.iteration.tasks[0].attempt == 1
 
@@ -347,7 +347,7 @@ def test_elements_that_a_reader_keeps_back_end_the_iteration() -> None:
         room.tick()
         assert (room.iteration.failure is not None) == ended
         for client, ranges in (("k", ((0, 5),)), ("l", ())):
-            room.hosting.take_holdings(m.HoldingsReported(client, 0, 2, ranges))
+            room.hosting.record_holdings(m.HoldingsReported(client, 0, 2, ranges))
     assert room.iteration.failure is not None
     assert room.iteration.failure.error == "DataLossError"
     assert f"{m.shown_name('k')} of job job hold elements of task 0" in room.iteration.failure.text

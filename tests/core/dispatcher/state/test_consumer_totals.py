@@ -40,9 +40,9 @@ def test_the_loops_of_a_consumer_stay_together() -> None:
     measures = Measures(out.state.iterations)
     for client, consumer, elements in (("a", 0, 3.0), ("b", 1, 4.0), ("c", 0, 5.0)):
         out.commit(u.OpenClientUpdate(client, 1000, consumer=consumer))
-        measures.take_loop(1000, client, loop(elements, first=0.5))
+        measures.record_loop(1000, client, loop(elements, first=0.5))
         out.commit(u.CloseClientUpdate(client))
-    measures.take_loop(1000, "c", loop(6.0, first=0.5))  # its goodbye comes again
+    measures.record_loop(1000, "c", loop(6.0, first=0.5))  # its goodbye comes again
     found = totals(measures)
     assert {number: sums.elements for number, sums in found.consumers.items()} == {0: 9.0, 1: 4.0}
     assert (found.begun, found.first_seconds) == (3, 1.5)
@@ -59,7 +59,7 @@ def test_loops_without_a_number_are_added_up() -> None:
     measures = Measures(out.state.iterations)
     for client, first in (("a", 2.0), ("b", None)):
         out.commit(u.OpenClientUpdate(client, 1000))
-        measures.take_loop(1000, client, loop(7.0, first))
+        measures.record_loop(1000, client, loop(7.0, first))
     found = totals(measures)
     assert {number: sums.elements for number, sums in found.consumers.items()} == {None: 14.0}
     assert (found.begun, found.first_seconds) == (1, 2.0)

@@ -49,9 +49,9 @@ def test_each_attempt_counts_once() -> None:
     one = iteration()
     measures = Measures({2000: one})
     for count in (5.0, 9.0, 9.0, 7.0):
-        measures.take_tasks("tcp://a:1", [report(2001, 1, count, seconds=count)], one.tasks)
-    measures.take_tasks("tcp://b:1", [report(2001, 2, 4.0), report(9999, 1, 50.0)], one.tasks)
-    measures.take_tasks("tcp://b:1", [m.TaskReport(2002, 1, 3, None)], one.tasks)
+        measures.record_tasks("tcp://a:1", [report(2001, 1, count, seconds=count)], one.tasks)
+    measures.record_tasks("tcp://b:1", [report(2001, 2, 4.0), report(9999, 1, 50.0)], one.tasks)
+    measures.record_tasks("tcp://b:1", [m.TaskReport(2002, 1, 3, None)], one.tasks)
     totals = measures.totals()["job"]
     assert (totals.sums.elements, totals.sums.nbytes) == (13.0, 130.0)
     assert totals.nodes == {("0", NODE.label): 16.0}
@@ -62,8 +62,8 @@ def test_what_is_made_again_is_told() -> None:
     """Elements beyond those of the task were made again, once its number is known."""
     one = iteration()
     measures = Measures({2000: one})
-    measures.take_tasks("tcp://a:1", [report(2001, 1, 30.0)], one.tasks)
-    measures.take_tasks("tcp://b:1", [report(2001, 2, 25.0)], one.tasks)
+    measures.record_tasks("tcp://a:1", [report(2001, 1, 30.0)], one.tasks)
+    measures.record_tasks("tcp://b:1", [report(2001, 2, 25.0)], one.tasks)
     assert measures.totals()["job"].redone == 0
     one.tasks[2001].total, one.tasks[2001].attempt = 40, 2
     assert measures.totals()["job"].redone == 15
@@ -78,9 +78,9 @@ def test_totals_outlive_an_iteration() -> None:
     measures = Measures(known)
     first.tasks[2001].delivered = RangeSet([(0, 5)])
     second.tasks[3001].delivered = RangeSet([(0, 2)])
-    measures.take_tasks("tcp://a:1", [report(2001, 1, 5.0)], first.tasks)
-    measures.take_tasks("tcp://a:1", [report(3001, 1, 2.0)], second.tasks)
-    measures.take_loop(2000, "c0", loop(1.0))
+    measures.record_tasks("tcp://a:1", [report(2001, 1, 5.0)], first.tasks)
+    measures.record_tasks("tcp://a:1", [report(3001, 1, 2.0)], second.tasks)
+    measures.record_loop(2000, "c0", loop(1.0))
     before = measures.totals()["job"]
     measures.forget(known.pop(2000))
     after = measures.totals()["job"]
@@ -120,8 +120,8 @@ def test_loops_of_an_endless_pass_are_bounded() -> None:
     one = iteration(consumers=2)
     measures = Measures({2000: one})
     for number in range(LOOPS_KEPT + 5):
-        measures.take_loop(2000, f"gone{number}", loop(1.0))
-    measures.take_loop(2000, "c0", loop(1.0))
+        measures.record_loop(2000, f"gone{number}", loop(1.0))
+    measures.record_loop(2000, "c0", loop(1.0))
     assert len(measures._of(2000).loops) < 10
     totals = measures.totals()["job"]
     assert totals.loop.elements == 100.0 * (LOOPS_KEPT + 6)
@@ -135,10 +135,10 @@ def test_a_client_that_joins_again_counts_once() -> None:
     """
     one = iteration()
     measures = Measures({2000: one})
-    measures.take_loop(2000, "c0", loop(1.0))
-    measures.take_loop(2000, "c0", None)
+    measures.record_loop(2000, "c0", loop(1.0))
+    measures.record_loop(2000, "c0", None)
     measures.replace_loop(2000, "c0")
-    measures.take_loop(2000, "c1", loop(2.0))
+    measures.record_loop(2000, "c1", loop(2.0))
     assert measures.totals()["job"].loop.waiting == 2.0
     assert measures.loop_of(one, "c0") is None
 
@@ -151,9 +151,9 @@ def test_the_loop_that_waits_most_is_judged(waits: float, word: str) -> None:
     one = iteration()
     measures = Measures({2000: one})
     assert judged_loop(measures.situations(one)) is None
-    measures.take_tasks("tcp://a:1", [report(2001, 1, 50.0, 10.0)], one.tasks)
-    measures.take_loop(2000, "c0", loop(0.0))
-    measures.take_loop(2000, "c1", loop(waits))
+    measures.record_tasks("tcp://a:1", [report(2001, 1, 50.0, 10.0)], one.tasks)
+    measures.record_loop(2000, "c0", loop(0.0))
+    measures.record_loop(2000, "c1", loop(waits))
     found = judged_loop(measures.situations(one))
     assert found is not None
     assert (found[0].loop.waiting, found[1].word) == (waits, word)
@@ -166,7 +166,7 @@ def test_deaths_of_workers_are_told() -> None:
     one = iteration()
     measures = Measures({2000: one})
     one.tasks[2002].deaths[1] = u.CountDeathUpdate(2002, 1, "ended with exit code 3")
-    measures.take_loop(2000, "c0", m.LoopMeasures())
+    measures.record_loop(2000, "c0", m.LoopMeasures())
     found = judged_loop(measures.situations(one, "batches"))
     assert found is not None
     assert found[1].advice.startswith(
@@ -181,7 +181,7 @@ def test_a_slow_consumer_is_named() -> None:
     one.consumers = {0: "c0", 1: "c1", 2: "c2"}
     measures = Measures({2000: one})
     for client, seconds in (("c0", 10.0), ("c1", 30.0), ("c2", 11.0)):
-        measures.take_loop(2000, client, loop(0.0, seconds))
+        measures.record_loop(2000, client, loop(0.0, seconds))
     found = judged_loop(measures.situations(one))
     assert found is not None
     verdict = found[1]

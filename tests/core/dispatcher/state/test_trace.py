@@ -43,16 +43,16 @@ def test_reports_of_told_clients_are_kept() -> None:
     one = ReportedTrace()
     one.answer(asked(2.0), 10.0)
     one.due(10.0, ["a", "b", "silent"])
-    one.take(report("a"), 11.0)
-    one.take(report("a", 1), 12.5)
-    one.take(report("b"), 12.0)
-    one.take(report("b", 1, trace="u"), 12.0)
-    one.take(report("stranger"), 12.0)
+    one.keep(report("a"), 11.0)
+    one.keep(report("a", 1), 12.5)
+    one.keep(report("b"), 12.0)
+    one.keep(report("b", 1, trace="u"), 12.0)
+    one.keep(report("stranger"), 12.0)
     early = one.answer(asked(), 12.0)
     assert isinstance(early, m.TraceRecorded)
     assert (early.left, early.tracks) == (LAST_REPORTS, ())
     over = 12.0 + LAST_REPORTS
-    one.take(report("b", 1), over + 0.1)
+    one.keep(report("b", 1), over + 0.1)
     answer = one.answer(asked(), over)
     assert tracks(answer) == {"client a": 2, "client b": 1}
     assert isinstance(answer, m.TraceRecorded)
@@ -84,7 +84,7 @@ def test_memory_of_all_clients_together_is_bounded() -> None:
     names = [f"c{at}" for at in range(r.MOST_TOGETHER // m.MOST_SPANS_TOLD + 5)]
     one.due(10.0, names)
     for name in names:
-        one.take(report(name, 0, m.MOST_SPANS_TOLD), 11.0)
+        one.keep(report(name, 0, m.MOST_SPANS_TOLD), 11.0)
     answer = one.answer(asked(), 20.0)
     assert isinstance(answer, m.TraceRecorded)
     assert answer.total == r.MOST_TOGETHER

@@ -13,7 +13,7 @@ class Crossing(Hosts):
     def miss(self, *names: str, now: float = 1.0) -> list[str]:
         """Let a client report unreachable workers, and return the log lines."""
         detours = Detours(self.out, self.hosting)
-        detours.take(self.iteration, "k", [f"tcp://{name}" for name in names], now)
+        detours.move_tasks(self.iteration, "k", [f"tcp://{name}" for name in names], now)
         return [one.text for one in self.out.drain() if isinstance(one, e.LogLine)]
 
 

@@ -64,11 +64,11 @@ class Hosts:
             self.hosting.add_worker(name, WorkerFacts(f"tcp://{name}", (), "3.11"))
 
     def report(self, worker: str, *reports: m.TaskReport) -> None:
-        self.hosting.take_report(worker, reports)
+        self.hosting.apply_report(worker, reports)
 
     def holds(self, client: str, *ranges: tuple[int, int]) -> None:
         task = self.tasks[0]
-        self.hosting.take_holdings(m.HoldingsReported(client, task.task, task.attempt, ranges))
+        self.hosting.record_holdings(m.HoldingsReported(client, task.task, task.attempt, ranges))
 
     def deliver(self, first: int, stop: int) -> None:
         self.out.commit(u.DeliverUpdate(self.tasks[0].task, ((first, stop),)))
@@ -632,7 +632,7 @@ def test_a_newcomer_takes_a_task_from_who_has_several() -> None:
     hosts.add("x")
     last = hosts.tasks[-1]
     assert (last.worker, last.attempt) == ("", 2)
-    hosts.hosting.take_holdings(m.HoldingsReported("k", last.task, last.attempt, ()))
+    hosts.hosting.record_holdings(m.HoldingsReported("k", last.task, last.attempt, ()))
     assert [task.worker for task in hosts.tasks] == ["v", "x"]
     hosts.add("y")
     assert [task.worker for task in hosts.tasks] == ["v", "x", "y"]
@@ -702,7 +702,7 @@ def test_holdings_of_another_attempt_do_not_count() -> None:
         m.HoldingsReported("k", task.task, 7, ((0, 3),)),
         m.HoldingsReported("k", 1, 1, ((0, 3),)),
     ):
-        hosts.hosting.take_holdings(late)
+        hosts.hosting.record_holdings(late)
     assert task.held == {}
 
 
@@ -726,7 +726,7 @@ def test_a_fixed_number_of_tasks_is_shared_evenly() -> None:
     assert [task.worker for task in hosts.tasks] == ["a"] * 4
     hosts.add("b")
     for task in hosts.tasks:
-        hosts.hosting.take_holdings(m.HoldingsReported("k", task.task, task.attempt, ()))
+        hosts.hosting.record_holdings(m.HoldingsReported("k", task.task, task.attempt, ()))
     assert sorted(task.worker for task in hosts.tasks) == ["a", "a", "b", "b"]
     assert [task.attempt for task in hosts.tasks if task.worker == "b"] == [2, 2]
 

@@ -59,7 +59,7 @@ class Kept:
         """
         needs = (number // 10,) if self.task.ledger else ()
         state = m.TaskState(number, b"state", needs)
-        self.keeping.take(worker, m.StateTaken(worker, self.task.task, attempt, state), 0.0)
+        self.keeping.commit(worker, m.StateTaken(worker, self.task.task, attempt, state), 0.0)
         return e.Commit(u.TakeStateUpdate(self.task.task, state)) in self.out.drain()
 
     def deliver(self, *ranges: tuple[int, int]) -> None:
@@ -84,7 +84,7 @@ def test_states_of_the_present_host_are_committed() -> None:
     assert not kept.tell(40, attempt=0)
     assert not kept.tell(20)
     assert kept.tell(40)
-    kept.keeping.take("w", m.StateTaken("w", 1, 1, m.TaskState(50, b"", (5,))), 0.0)
+    kept.keeping.commit("w", m.StateTaken("w", 1, 1, m.TaskState(50, b"", (5,))), 0.0)
     assert kept.out.drain() == []
 
 

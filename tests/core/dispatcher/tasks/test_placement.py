@@ -64,10 +64,10 @@ def test_a_worker_is_the_place_of_its_part() -> None:
 def test_the_least_busy_worker_is_the_best() -> None:
     """A task goes to the worker with the fewest tasks that may host it."""
     placement = placed("a", "b")
-    placement.take("a", task(), iteration())
+    placement.assign("a", task(), iteration())
     assert placement.best(task(), iteration()) == "b"
     placement.drop("a", 4000)
-    placement.take("b", task(), iteration())
+    placement.assign("b", task(), iteration())
     assert placement.best(task(), iteration()) == "a"
     assert placed().best(task(), iteration()) is None
 
@@ -215,5 +215,5 @@ def test_a_task_goes_where_its_dataset_is_open() -> None:
     assert [placement.best(task(), iteration(), one) for one in ("b", "a", "c")] == ["b", "a", "a"]
     for number in range(3):
         assert placement.best(task(), iteration(), "b") == ("b" if number < 2 else "a")
-        placement.take("b", Task(5000 + number, 2000, 1, []), iteration())
+        placement.assign("b", Task(5000 + number, 2000, 1, []), iteration())
     assert placement.best(task(), iteration(target="LOCAL", k=("a",)), "b") == "a"

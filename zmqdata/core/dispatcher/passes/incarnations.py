@@ -171,7 +171,7 @@ class Incarnations:
         try:
             checkpoint = read_checkpoint(ask, dataset)
             joined((checkpoint,), sources)
-            in_the_way = self._take(Offer(peer, ask, checkpoint, now), now)
+            in_the_way = self._store(Offer(peer, ask, checkpoint, now), now)
         except DataServiceError as error:
             self.out.refuse(peer, ask.client, type(error), str(error))
             return None
@@ -234,7 +234,7 @@ class Incarnations:
             return ""
         return gathering.awaited or f"the states of job {ask.job.name} to be loaded"
 
-    def _take(self, offer: Offer, now: float) -> str:
+    def _store(self, offer: Offer, now: float) -> str:
         """Store a part. Return what must be awaited first if another client, which may
         be gone, has brought it already; "" otherwise.
         """

@@ -117,12 +117,12 @@ class Coordination:
             0 if consumer is None or iteration.rounds is None else iteration.rounds.steps[consumer]
         )
 
-    def take_late(self, client: str, steps: int, now: float) -> None:
+    def count_late(self, client: str, steps: int, now: float) -> None:
         """Count the last report of a consumer that was given up before the report
         arrived, unless another client has read in its place.
         """
         for iteration in list(self.out.state.iterations.values()):
-            self.take(iteration, client, steps, 0, now)
+            self.count_steps(iteration, client, steps, 0, now)
 
     def missing(self, iteration: Iteration) -> tuple[int, ...]:
         """Return the consumers that have no client and have not reached the end."""
@@ -185,7 +185,9 @@ class Coordination:
             last.first_step if last is not None and last.count else None,
         )
 
-    def take(self, iteration: Iteration, client: str, steps: int, near: int, now: float) -> None:
+    def count_steps(
+        self, iteration: Iteration, client: str, steps: int, near: int, now: float
+    ) -> None:
         """Count the steps that a consumer reports, and move the horizon before the
         consumer reaches it.
         """

@@ -298,7 +298,7 @@ class Jobs:
             if self.leases.is_over(self.clients.members[client], now):
                 self._forget(client, iteration, now)
         if iteration.rounds is not None:
-            self.coordination.take(iteration, ask.client, ask.step, 0, now)
+            self.coordination.count_steps(iteration, ask.client, ask.step, 0, now)
             self.coordination.begin(iteration, now)
         self.hosting.lists.tell(iteration)
 
@@ -317,12 +317,12 @@ class Jobs:
         self.clients.heard(beat.client, peer, now)
         self.absent.discard(beat.client)
         self.count(iteration, beat)
-        self.coordination.take(iteration, beat.client, beat.steps, beat.near, now)
+        self.coordination.count_steps(iteration, beat.client, beat.steps, beat.near, now)
         if iteration.failure is not None:
             self.hosting.refuse_failed(beat.client, iteration)
             return
-        self.detours.take(iteration, beat.client, beat.unreached, now)
-        self.departures.take(iteration, beat, now)
+        self.detours.move_tasks(iteration, beat.client, beat.unreached, now)
+        self.departures.record(iteration, beat, now)
         if beat.done and self.departures.are_all_done(iteration):
             self.hosting.close_copies(iteration)
         self.hosting.lists.push(now)
@@ -373,7 +373,7 @@ class Jobs:
         each once, and how many it dropped or gave back.
         """
         client, tally = report.client, iteration.tally
-        self.hosting.measures.take_loop(iteration.iteration, client, report.measures)
+        self.hosting.measures.record_loop(iteration.iteration, client, report.measures)
         counts = report.repeats, report.given_back
         known = tally.repeats.get(client, 0), tally.given_back.get(client, 0)
         newest = max(counts[0], known[0]), max(counts[1], known[1])
@@ -397,11 +397,11 @@ class Jobs:
         iteration = self.iteration_of(goodbye.client)
         if iteration is not None:
             self.count(iteration, goodbye)
-            self.coordination.take(iteration, goodbye.client, goodbye.steps, 0, now)
+            self.coordination.count_steps(iteration, goodbye.client, goodbye.steps, 0, now)
             self.runs.leave(iteration.job.name, goodbye.client, goodbye.at_end, now)
             self._forget(goodbye.client, iteration, now)
         else:
-            self.coordination.take_late(goodbye.client, goodbye.steps, now)
+            self.coordination.count_late(goodbye.client, goodbye.steps, now)
             self.incarnations.leave(goodbye.client)
         self.out.send(peer, m.IterationClosed(goodbye.client))
 

@@ -105,7 +105,7 @@ class Departures:
         self._due: set[int] = set()
         self._heard: set[int] = set()
 
-    def take(self, iteration: Iteration, beat: m.ClientHeartbeat, now: float) -> None:
+    def record(self, iteration: Iteration, beat: m.ClientHeartbeat, now: float) -> None:
         """Record whether a reader is done, and which question it has answered."""
         number = iteration.iteration
         is_news = self.questions.hear(beat.client, beat.question, bool(beat.done))

@@ -143,7 +143,7 @@ class Measures:
 
     # --- reports
 
-    def take_tasks(
+    def record_tasks(
         self, worker: str, reports: Iterable[m.TaskReport], tasks: Mapping[int, Task]
     ) -> None:
         """Record the measures of a worker's tasks.
@@ -162,7 +162,7 @@ class Measures:
             if before is None or before[1].total.seconds <= measures.total.seconds:
                 known[report.task, report.attempt] = worker, measures
 
-    def take_loop(self, iteration: int, client: str, measures: m.LoopMeasures | None) -> None:
+    def record_loop(self, iteration: int, client: str, measures: m.LoopMeasures | None) -> None:
         """Record the measures of a training loop."""
         if measures is not None:
             kept = self._of(iteration)

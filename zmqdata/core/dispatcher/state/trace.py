@@ -26,7 +26,7 @@ class ReportedTrace:
         12.0
         >>> reported.due(5.0, ["client"])
         RecordSpans(trace='trace', seconds=10.0)
-        >>> reported.take(m.SpansReported("client", "trace", 0, ()), now=16.0)
+        >>> reported.keep(m.SpansReported("client", "trace", 0, ()), now=16.0)
         >>> reported.answer(m.RequestTrace("request", "trace"), now=17.0).total
         0
     """
@@ -67,8 +67,8 @@ class ReportedTrace:
             self._found.setdefault(name, ReportedSpans())
         return m.RecordSpans(self._trace, self._until - now)
 
-    def take(self, report: m.SpansReported, now: float) -> None:
-        """Keep what a client has recorded, if it was told to record."""
+    def keep(self, report: m.SpansReported, now: float) -> None:
+        """Keep the spans of a client that was told to record."""
         found = self._found.get(report.client)
         if found is None or report.trace != self._trace or now > self._until + LAST_REPORTS:
             return

@@ -35,7 +35,7 @@ class Detours:
         self.out = out
         self.hosting = hosting
 
-    def take(
+    def move_tasks(
         self, iteration: Iteration, client: str, unreached: Collection[str], now: float
     ) -> None:
         """Move the tasks of workers from which a client of an iteration has long

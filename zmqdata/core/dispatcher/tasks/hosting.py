@@ -137,13 +137,13 @@ class Hosting:
     def _outlives_host(self, task: Task) -> bool:
         return outlives_host(self.out.state.iterations[task.iteration].job)
 
-    def take_report(self, name: str, reports: tuple[m.TaskReport, ...]) -> None:
+    def apply_report(self, name: str, reports: tuple[m.TaskReport, ...]) -> None:
         """Compare what a worker hosts with what it should host, and correct the
         difference.
         """
         facts, peer = self.facts[name], self.workers.peer(name)
-        facts.take(reports)
-        self.measures.take_tasks(facts.address, reports, self.out.state.tasks)
+        facts.record_reports(reports)
+        self.measures.record_tasks(facts.address, reports, self.out.state.tasks)
         for report in reports:
             task = self.out.state.tasks.get(report.task)
             if task is None or not task.runs(name, report.attempt):
@@ -414,7 +414,7 @@ class Hosting:
 
     def _host(self, task: Task, name: str) -> None:
         self.out.commit(u.HostTaskUpdate(task.task, max(1, task.attempt), name))
-        self.placement.take(name, task, self.out.state.iterations[task.iteration])
+        self.placement.assign(name, task, self.out.state.iterations[task.iteration])
         self.hosted(task)
         self.out.send(self.workers.peer(name), m.HostTask(self._definition(task)))
         self.lists.tell(self.out.state.iterations[task.iteration])
@@ -453,7 +453,7 @@ class Hosting:
                 self.clients.peer(client), m.RequestHoldings(client, task.task, task.attempt)
             )
 
-    def take_holdings(self, report: m.HoldingsReported) -> None:
+    def record_holdings(self, report: m.HoldingsReported) -> None:
         """Record what a client has of a fenced task. With the last answer, the task
         gets a host.
         """

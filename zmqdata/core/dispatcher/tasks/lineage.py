@@ -59,7 +59,7 @@ class StateKeeping:
     def __init__(self, out: Outbox) -> None:
         self.out = out
 
-    def take(self, peer: Peer, message: m.StateTaken, now: float) -> None:
+    def commit(self, peer: Peer, message: m.StateTaken, now: float) -> None:
         """Commit a state that the present host of a task reports."""
         task = self.out.state.tasks.get(message.task)
         if task is None or not task.runs(message.worker, message.attempt):

@@ -74,7 +74,7 @@ class WorkerFacts:
         """Its address, with its name if it has one."""
         return f"{self.address} ({self.name})" if self.name else self.address
 
-    def take(self, reports: tuple[m.TaskReport, ...]) -> None:
+    def record_reports(self, reports: tuple[m.TaskReport, ...]) -> None:
         """Record the worker's reports."""
         self.reports = {report.task: report for report in reports}
 
@@ -188,11 +188,11 @@ class Placement:
             self.add(name, facts)
         for task in state.tasks.values():
             if task.worker and not task.settled:
-                self.take(task.worker, task, state.iterations[task.iteration])
+                self.assign(task.worker, task, state.iterations[task.iteration])
                 self.facts[task.worker].inherited.add(task.task)
 
-    def take(self, worker: str, task: Task, iteration: Iteration) -> None:
-        """Note that a worker hosts a task."""
+    def assign(self, worker: str, task: Task, iteration: Iteration) -> None:
+        """Count a task for the worker that hosts it."""
         facts = self.facts[worker]
         facts.tasks.add(task.task)
         self._loads.put(worker, len(facts.tasks))
