@@ -136,7 +136,7 @@ class Network:
 
     def start_dispatcher(self) -> None:
         self.core, self.store = DispatcherCore(1), PipelineStore(self.folder)
-        self.core.datasets.parts.found(*self.store.found())
+        self.core.datasets.parts.restore(*self.store.found())
         self.core.datasets.parts.piece_bytes = PIECE
 
     def post(self, to: str, message: Any) -> None:

@@ -41,8 +41,8 @@ class Cut:
         addresses = [f"w{number:04}" for number in range(workers)]
         self.ends = {address: SendLinks(lambda command: None) for address in addresses[:near]}
         self.bridges = addresses[near - bridges : near]
-        self.lease.answered(self.lease.speak(0.0), m.Lease(SHARE * timeout, alone=True), 0.0)
-        self.roster.heard("k", "client", 0.0)
+        self.lease.record_answer(self.lease.speak(0.0), m.Lease(SHARE * timeout, alone=True), 0.0)
+        self.roster.hear("k", "client", 0.0)
         self.leases.expect(pause)
         self.links.tend(addresses, 0.0)
         for address in addresses:
@@ -62,9 +62,9 @@ class Cut:
             for command in self.said:
                 message = getattr(command, "message", None)
                 if isinstance(message, m.Grant) and command.peer in self.ends:
-                    self.ends[command.peer].granted("client", message, now)
+                    self.ends[command.peer].record_grant("client", message, now)
                     if message.sent:
-                        self.lease.heard(message.sent, now)
+                        self.lease.renew(message.sent, now)
             self.said.clear()
             if now - beaten >= self.pause:
                 beaten = now

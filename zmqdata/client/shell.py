@@ -248,7 +248,7 @@ class ReaderShell:
         """
         with contextlib.suppress(RuntimeError):  # the loop's thread changes it
             goodbye = self.core.goodbye
-            return goodbye.lost("at the end of this program"), goodbye.must_be_heard
+            return goodbye.describe_losses("at the end of this program"), goodbye.must_be_heard
         return "", False
 
     # --- in the thread

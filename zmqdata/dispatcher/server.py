@@ -163,7 +163,7 @@ class DispatcherShell:
         )
         self._answers = Answers(self.core, self.store, self.target, config, self.rejects.counts)
         stored, begun = self.store.found()
-        self.core.datasets.parts.found(stored, begun)
+        self.core.datasets.parts.restore(stored, begun)
         self.core.datasets.parts.piece_bytes = min(m.PIECE_BYTES, config.max_message_bytes // 2)
         self._saves = SaveFolders(self._report_soon, str(Path(config.work_dir or "").absolute()))
         closing(self._saves.close)

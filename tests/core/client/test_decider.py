@@ -751,7 +751,7 @@ def test_a_client_reads_on_after_its_dispatcher_has_closed_for_good() -> None:
     error once nothing has come for a second, and says no goodbye.
     """
     reader = Reader(place())
-    reader.core.lease.opened(m.Lease(2.0), 0.0, 0.0)
+    reader.core.lease.begin(m.Lease(2.0), 0.0, 0.0)
     reader.hear(D, m.DispatcherClosed())
     assert reader.core.lease.holds(100.0)
     for first in range(0, 10, 2):

@@ -14,7 +14,7 @@ def test_a_lease_counts_from_what_was_said() -> None:
     """A lease begins when the heartbeat was sent, not when its answer came."""
     lease = ClientLease()
     beat = lease.speak(10.0)
-    lease.answered(beat, Lease(15.0), 20.0)
+    lease.record_answer(beat, Lease(15.0), 20.0)
     assert lease.holds(24.9)
     assert not lease.holds(25.0)
 
@@ -25,9 +25,9 @@ def test_an_older_answer_changes_nothing() -> None:
     """
     lease = ClientLease()
     first, second = lease.speak(0.0), lease.speak(1.0)
-    lease.answered(second, Lease(10.0), 1.5)
+    lease.record_answer(second, Lease(10.0), 1.5)
     for beat in (first, second, 77):
-        lease.answered(beat, Lease(100.0, alone=True), 2.0)
+        lease.record_answer(beat, Lease(100.0, alone=True), 2.0)
     assert (lease.until, lease.alone) == (11.0, False)
 
 
@@ -37,11 +37,11 @@ def test_a_lease_says_when_the_dispatcher_is_silent() -> None:
     """
     lease = ClientLease()
     assert not lease.is_unanswered(1000.0)
-    lease.answered(lease.speak(10.0), Lease(15.0, alone=True), 10.5)
+    lease.record_answer(lease.speak(10.0), Lease(15.0, alone=True), 10.5)
     assert not lease.is_unanswered(17.4)
-    lease.heard(17.0, 17.2)
+    lease.renew(17.0, 17.2)
     assert lease.is_unanswered(17.5)
-    lease.answered(lease.speak(18.0), Lease(15.0, alone=True), 18.5)
+    lease.record_answer(lease.speak(18.0), Lease(15.0, alone=True), 18.5)
     assert not lease.is_unanswered(25.4)
     lease.free()
     assert not lease.is_unanswered(1000.0)
@@ -53,7 +53,7 @@ def test_a_dispatcher_that_closes_revives_no_ended_lease() -> None:
     """
     for is_ended in (False, True):
         lease = ClientLease()
-        lease.opened(Lease(10.0), 0.0, 0.0)
+        lease.begin(Lease(10.0), 0.0, 0.0)
         if is_ended:
             lease.end()
         lease.keep()
@@ -63,11 +63,11 @@ def test_a_dispatcher_that_closes_revives_no_ended_lease() -> None:
 def test_nothing_is_remembered_of_a_dispatcher_that_is_away_for_long() -> None:
     """The client forgets heartbeats without an answer, and its lease ends."""
     lease = ClientLease()
-    lease.opened(Lease(10.0), 0.0, 0.0)
+    lease.begin(Lease(10.0), 0.0, 0.0)
     beats = [lease.speak(float(at)) for at in range(3 * BEATS_KEPT)]
-    lease.answered(beats[0], Lease(1e9), 300.0)
+    lease.record_answer(beats[0], Lease(1e9), 300.0)
     assert not lease.holds(10.0)
-    lease.answered(beats[-1], Lease(10.0), 300.0)
+    lease.record_answer(beats[-1], Lease(10.0), 300.0)
     assert lease.until == 309.0
 
 
@@ -76,9 +76,9 @@ def test_workers_are_enough_for_who_reads_alone() -> None:
     from the time at which it sent a message.
     """
     lease = ClientLease()
-    lease.opened(Lease(10.0, alone=True), 0.0, 0.0)
+    lease.begin(Lease(10.0, alone=True), 0.0, 0.0)
     for now in range(1, 10_000, 5):
-        lease.heard(float(now) - 1.0, float(now))
+        lease.renew(float(now) - 1.0, float(now))
     assert lease.until == 10_005.0
 
 
@@ -87,8 +87,8 @@ def test_a_lease_that_is_over_is_not_renewed_by_workers() -> None:
     dispatcher gave the client up.
     """
     lease = ClientLease()
-    lease.opened(Lease(10.0, alone=True), 0.0, 0.0)
-    lease.heard(10.5, 11.0)
+    lease.begin(Lease(10.0, alone=True), 0.0, 0.0)
+    lease.renew(10.5, 11.0)
     assert not lease.holds(11.0)
 
 
@@ -96,8 +96,8 @@ def test_a_lease_that_is_over_is_not_renewed_by_workers() -> None:
 def test_a_worker_cannot_vouch_for_what_is_to_come(sent: float) -> None:
     """The client ignores a worker that claims to have heard a message never sent."""
     lease = ClientLease()
-    lease.opened(Lease(10.0, alone=True), 0.0, 0.0)
-    lease.heard(sent, 5.0)
+    lease.begin(Lease(10.0, alone=True), 0.0, 0.0)
+    lease.renew(sent, 5.0)
     assert lease.until == 10.0
 
 
@@ -106,10 +106,10 @@ def test_an_answer_takes_back_nothing_from_who_stays_alone() -> None:
     heartbeat.
     """
     lease = ClientLease()
-    lease.opened(Lease(10.0, alone=True), 0.0, 0.0)
+    lease.begin(Lease(10.0, alone=True), 0.0, 0.0)
     beat = lease.speak(1.0)
-    lease.heard(4.0, 5.0)
-    lease.answered(beat, Lease(10.0, alone=True), 6.0)
+    lease.renew(4.0, 5.0)
+    lease.record_answer(beat, Lease(10.0, alone=True), 6.0)
     assert lease.until == 14.0
 
 
@@ -118,11 +118,11 @@ def test_others_make_the_lease_count_at_once() -> None:
     heartbeat.
     """
     lease = ClientLease()
-    lease.opened(Lease(10.0, alone=True), 0.0, 0.0)
+    lease.begin(Lease(10.0, alone=True), 0.0, 0.0)
     beat = lease.speak(1.0)
-    lease.heard(7.0, 8.0)
-    lease.answered(beat, Lease(10.0), 8.0)
-    lease.heard(8.5, 9.0)
+    lease.renew(7.0, 8.0)
+    lease.record_answer(beat, Lease(10.0), 8.0)
+    lease.renew(8.5, 9.0)
     assert lease.until == 11.0
 
 
@@ -131,7 +131,7 @@ def test_where_nothing_could_be_given_away_no_lease_is_needed() -> None:
     decides how often it sends heartbeats.
     """
     lease = ClientLease()
-    lease.opened(None, 0.0, 0.0)
+    lease.begin(None, 0.0, 0.0)
     assert lease.holds(1e12)
     assert lease.pause(30.0) == 30.0
 
@@ -141,7 +141,7 @@ def test_a_free_lease_says_how_often_to_be_heard() -> None:
     if the user wants fewer.
     """
     lease = ClientLease()
-    lease.opened(Lease(9.0, free=True), 0.0, 0.0)
+    lease.begin(Lease(9.0, free=True), 0.0, 0.0)
     assert lease.holds(1e12)
     assert lease.pause(30.0) == 3.0
     assert lease.pause(1.0) == 1.0
@@ -151,7 +151,7 @@ def test_a_free_lease_says_how_often_to_be_heard() -> None:
 def test_heartbeats_come_before_the_lease_ends() -> None:
     """Several heartbeats fit into a lease."""
     lease = ClientLease()
-    lease.opened(Lease(0.9), 0.0, 0.0)
+    lease.begin(Lease(0.9), 0.0, 0.0)
     assert abs(lease.pause(30.0) - 0.3) < 1e-9
     assert lease.pause(0.1) == 0.1
 
@@ -161,9 +161,9 @@ def test_a_lease_may_be_ended_or_needed_no_more() -> None:
     elements that no other client can get.
     """
     lease = ClientLease()
-    lease.opened(Lease(10.0, alone=True), 0.0, 0.0)
+    lease.begin(Lease(10.0, alone=True), 0.0, 0.0)
     lease.end()
-    lease.heard(0.5, 1.0)
+    lease.renew(0.5, 1.0)
     assert not lease.holds(1.0)
     lease.free()
     assert lease.holds(1e12)
@@ -174,11 +174,11 @@ def test_a_client_that_is_joined_is_alone_no_more() -> None:
     when the dispatcher says so.
     """
     lease = ClientLease()
-    lease.opened(Lease(15.0, alone=True), 0.0, 0.0)
+    lease.begin(Lease(15.0, alone=True), 0.0, 0.0)
     lease.read_with(["me"])
     assert lease.alone
     lease.read_with(["me", "other"])
     assert not lease.alone
-    lease.answered(lease.speak(1.0), Lease(15.0, alone=True), 1.1)
+    lease.record_answer(lease.speak(1.0), Lease(15.0, alone=True), 1.1)
     lease.read_with(["me"])
     assert lease.alone

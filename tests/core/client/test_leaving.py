@@ -44,13 +44,13 @@ def test_it_is_repeated_until_it_is_heard() -> None:
     """
     leaving = Leaving()
     leaving.hand_out()
-    leaving.goodbye.heard(m.IterationClosed("me"))
+    leaving.goodbye.stop(m.IterationClosed("me"))
     leaving.goodbye.begin(1.0, at_end=False)
     leaving.goodbye.tick(1.0 + REPEAT / 2)
-    leaving.goodbye.heard(m.IterationClosed("somebody else"))
+    leaving.goodbye.stop(m.IterationClosed("somebody else"))
     leaving.goodbye.tick(1.0 + REPEAT)
     assert leaving.said() == [goodbye((0, 3), report=1)] * 2
-    leaving.goodbye.heard(m.IterationClosed("me"))
+    leaving.goodbye.stop(m.IterationClosed("me"))
     leaving.goodbye.tick(9.0)
     assert (leaving.said(), leaving.goodbye.is_over) == ([], True)
 
@@ -139,7 +139,7 @@ def test_reported_steps_are_not_waited_for() -> None:
         if reported:
             leaving.reading.acknowledge(1)
         assert leaving.goodbye.must_be_heard == is_waited_for
-        leaving.goodbye.heard(m.IterationClosed("me"))
+        leaving.goodbye.stop(m.IterationClosed("me"))
         assert not leaving.goodbye.must_be_heard
     leaving = Leaving()
     leaving.hand_out()

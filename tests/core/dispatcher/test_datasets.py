@@ -173,10 +173,10 @@ def test_a_dataset_is_registered_when_its_parts_are_here() -> None:
     """
     shelf = Shelf()
     parts = (m.Part(digest(20), 10), m.Part(digest(21), 10))
-    shelf.datasets.parts.found([digest(20)], {digest(21): 4})
+    shelf.datasets.parts.restore([digest(20)], {digest(21): 4})
     shelf.register(None, digest=digest(1), parts=parts)
     assert shelf.done() == [m.RequestPart("request", digest(21), 4)]
-    shelf.datasets.parts.found([digest(21)], {})
+    shelf.datasets.parts.restore([digest(21)], {})
     shelf.register(None, digest=digest(1), parts=parts)
     assert [type(one) for one in shelf.done()] == [e.StorePipeline, e.Commit, m.DatasetRegistered]
     shelf.register("dataset", digest=digest(2), parts=(m.Part(digest(22), 10),))
@@ -188,7 +188,7 @@ def test_a_large_pipeline_is_a_part_itself() -> None:
     but by their own rules.
     """
     shelf = Shelf()
-    shelf.datasets.parts.found([digest(1)], {})
+    shelf.datasets.parts.restore([digest(1)], {})
     description = structs.replace(DESCRIPTION, digest=digest(1), parts=(m.Part(digest(1), 10),))
     shelf.datasets.register("peer", m.RegisterDataset("request", None, description, b""), 0.0)
     assert [type(one) for one in shelf.done()] == [e.Commit, m.DatasetRegistered]
@@ -367,7 +367,7 @@ class MappingShelf(Shelf):
     def __init__(self, *workers: str) -> None:
         super().__init__()
         for worker in workers:
-            self.workers.heard(worker, f"peer of {worker}", 0.0)
+            self.workers.hear(worker, f"peer of {worker}", 0.0)
 
     def ask(self, now: float = 0.0) -> list[Any]:
         ask = m.RegisterDataset("mapping", "mapped", DESCRIPTION, b"bytes", maps=MAPS)

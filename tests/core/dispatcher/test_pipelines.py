@@ -36,7 +36,7 @@ class Shelf:
         return self.done()
 
     def kept(self, have: int, now: float = 0.0, **fields: Any) -> list[Any]:
-        self.parts.kept(e.PieceKept(fields.pop("digest", ONE), have, **fields), now)
+        self.parts.record_piece(e.PieceKept(fields.pop("digest", ONE), have, **fields), now)
         return self.done()
 
 
@@ -96,7 +96,7 @@ def test_an_upload_goes_on_where_it_ended() -> None:
     of an upload.
     """
     shelf = Shelf()
-    shelf.parts.found([TWO], {ONE: 5})
+    shelf.parts.restore([TWO], {ONE: 5})
     shelf.parts.ask_for("k", "r", m.Part(ONE, 10), 0.0)
     assert shelf.done() == [m.RequestPart("r", ONE, 5)]
     assert shelf.store(5) == [e.KeepPiece(ONE, 10, 5, b"12345")]
@@ -162,13 +162,13 @@ def test_workers_get_pieces_of_whole_parts_only() -> None:
     lost.
     """
     shelf = Shelf()
-    shelf.parts.found([ONE], {TWO: 5})
+    shelf.parts.restore([ONE], {TWO: 5})
     shelf.parts.request_piece("w", m.RequestPiece("w", ONE, 5), 0.0)
     shelf.parts.request_piece("w", m.RequestPiece("w", TWO, 0), 0.0)
     send, lost = shelf.done()
     assert send == e.SendPiece("w", ONE, 5)
     assert (lost.content, "lost a part" in lost.reason) == (b"", True)
-    shelf.parts.lost(ONE)
+    shelf.parts.lose(ONE)
     assert shelf.parts.missing([m.Part(ONE, 10)]) is not None
 
 
@@ -177,7 +177,7 @@ def test_parts_leave_long_after_their_last_dataset() -> None:
     uploads after a while.
     """
     shelf = Shelf()
-    shelf.parts.found([ONE, TWO], {})
+    shelf.parts.restore([ONE, TWO], {})
     description = m.DatasetDescription(
         "0" * 64, "", None, "", None, 1, None, "3.11", "0", (m.Part(ONE, 10),)
     )

@@ -566,7 +566,7 @@ def test_a_single_task_may_take_everything() -> None:
     for count, tasks in ((100, 1), (None, 2)):
         assert filling.most(ask, count, tasks, 0.0) > 100
     assert filling.most(ask, 100, 2, 0.0) == 50
-    filling.leased(ask, 50)
+    filling.record_lease(ask, 50)
     assert filling.most(ask, 100, 2, 0.0) == 0
     filling.forget({2})
     assert filling.most(ask, 100, 2, 0.0) == 50

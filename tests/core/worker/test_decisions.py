@@ -103,15 +103,15 @@ def test_an_ask_is_repeated_until_it_is_answered() -> None:
     """
     host = Hosted()
     host.decide(0, Decision("/0", 0, 5))
-    assert host.agreement.repeated(0.5, 1.0) is None
-    assert host.agreement.repeated(1.0, 1.0) is host.sent[0]
-    assert host.agreement.repeated(1.5, 1.0) is None
+    assert host.agreement.overdue_report(0.5, 1.0) is None
+    assert host.agreement.overdue_report(1.0, 1.0) is host.sent[0]
+    assert host.agreement.overdue_report(1.5, 1.0) is None
     host.answer(9)
     host.answer(1, attempt=2)
     assert host.agreement.ask is host.sent[0]
     host.answer(1)
     host.answer(1)
-    assert host.agreement.repeated(9.0, 1.0) is None
+    assert host.agreement.overdue_report(9.0, 1.0) is None
 
 
 def test_very_much_is_told_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,7 @@ def test_the_dispatcher_may_want_them_more_rarely() -> None:
     """
     beats = Heartbeats(usual=1.0, patience=60.0)
     for every, pause in ((0.0, 1.0), (0.2, 1.0), (5.0, 5.0), (100.0, 20.0)):
-        beats.answered(every)
+        beats.adopt_interval(every)
         assert beats.pause == pause
 
 
@@ -51,7 +51,7 @@ def test_who_says_nothing_is_given_up_once_in_so_long() -> None:
     assert not beats.listens(0.0)
     assert not beats.gives_up(5.0)
     assert not beats.gives_up(64.0)
-    beats.heard(64.0)
+    beats.hear(64.0)
     assert beats.listens(67.0)
     assert not beats.listens(67.1)
     assert not beats.gives_up(123.0)
@@ -79,8 +79,8 @@ def test_a_silent_dispatcher_is_reported_every_minute() -> None:
     beats = Heartbeats(usual=1.0, patience=3600.0)
     reported = [now for now in range(200) if beats.silence(10.0 + now)]
     assert reported == [3, 63, 123, 183]
-    assert beats.heard(210.0) == 200.0
-    assert beats.heard(211.0) == 0.0
+    assert beats.hear(210.0) == 200.0
+    assert beats.hear(211.0) == 0.0
     assert [now for now in range(70) if beats.silence(211.0 + now)] == [3, 63]
 
 
@@ -89,16 +89,16 @@ def test_a_worker_is_cut_off_until_it_hears_the_dispatcher() -> None:
     silence, until a message arrives.
     """
     beats = Heartbeats(usual=1.0, patience=600.0)
-    beats.heard(0.0)
+    beats.hear(0.0)
     assert not beats.is_cut_off
-    beats.lost(1.0)
+    beats.disconnect(1.0)
     assert beats.is_cut_off
-    beats.heard(2.0)
+    beats.hear(2.0)
     assert not beats.silence(4.0)
     assert not beats.is_cut_off
     assert beats.silence(5.0)
     assert beats.is_cut_off
-    beats.heard(6.0)
+    beats.hear(6.0)
     assert not beats.is_cut_off
 
 
@@ -107,14 +107,14 @@ def test_a_lost_connection_is_reported_soon_although_heartbeats_are_rare() -> No
     nothing, however rare its heartbeats are. So does a worker that is not registered.
     """
     beats = Heartbeats(usual=1.0, patience=600.0)
-    beats.heard(0.0)
-    beats.answered(20.0)
-    beats.lost(10.0)
-    beats.lost(11.0)
+    beats.hear(0.0)
+    beats.adopt_interval(20.0)
+    beats.disconnect(10.0)
+    beats.disconnect(11.0)
     assert [now for now in range(80) if beats.silence(float(now))] == [13, 73]
-    beats.heard(80.0)
-    beats.lost(90.0)
-    beats.heard(91.0)
+    beats.hear(80.0)
+    beats.disconnect(90.0)
+    beats.hear(91.0)
     assert [now for now in range(91, 140) if beats.silence(float(now))] == []
     rare = Heartbeats(usual=20.0, patience=600.0)
     assert [now for now in range(80) if rare.silence(float(now), registered=False)] == [3, 63]
@@ -123,6 +123,6 @@ def test_a_lost_connection_is_reported_soon_although_heartbeats_are_rare() -> No
 def test_rare_heartbeats_make_no_silence() -> None:
     """A dispatcher that asks for rare heartbeats is not silent before three of them."""
     beats = Heartbeats(usual=1.0, patience=600.0)
-    beats.heard(0.0)
-    beats.answered(20.0)
+    beats.hear(0.0)
+    beats.adopt_interval(20.0)
     assert [now for now in range(70) if beats.silence(float(now))] == [60]

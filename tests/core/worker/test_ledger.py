@@ -25,11 +25,11 @@ def test_an_ask_is_repeated_until_entries_come() -> None:
     new entries does not end it.
     """
     feed = SplitFeed(0)
-    assert feed.repeated(9.0, 1.0) is None
+    assert feed.overdue_request(9.0, 1.0) is None
     feed.want(ASK, 0.0)
-    assert feed.repeated(0.5, 1.0) is None
-    assert feed.repeated(1.0, 1.0) == ASK
-    assert feed.repeated(1.5, 1.0) is None
+    assert feed.overdue_request(0.5, 1.0) is None
+    assert feed.overdue_request(1.0, 1.0) == ASK
+    assert feed.overdue_request(1.5, 1.0) is None
     assert feed.append(m.SplitsAssigned(1, 1, 0, 0, ())) == ()
     assert feed.append(m.SplitsAssigned(1, 1, 0, 0, (Split(0, 0, 2),))) == (Split(0, 0, 2),)
     assert (feed.ask, feed.have) == (None, 1)

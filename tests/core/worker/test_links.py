@@ -50,7 +50,7 @@ class Ends:
         return self.done()
 
     def use(self, link: str, now: float = 0.0, sent: float = 0.0) -> None:
-        self.links.granted(
+        self.links.record_grant(
             "peer", m.Grant(link, 0, (m.StreamGrant(1, 1, 5, 5, 0),), sent=sent), now
         )
         self.done()
@@ -150,7 +150,7 @@ def test_seen_messages_are_forgotten() -> None:
     ends.open("client-1")
     ends.push(0, 1)
     grant = m.Grant("client-1", 1, (m.StreamGrant(1, 1, 5, 5, 0),), sent=0.9)
-    link = ends.links.granted("peer", grant, 1.0)
+    link = ends.links.record_grant("peer", grant, 1.0)
     assert link is not None
     assert (len(link.unacknowledged), list(link.grants)) == (1, [1])
     ends.links.report(link, grant, 1.0)
@@ -166,7 +166,7 @@ def test_a_client_is_told_now_and_then_how_much_was_sent() -> None:
 
     def answers(now: float, sent: float = 0.0) -> int:
         grant = m.Grant("client-1", 0, (), sent=sent)
-        link = ends.links.granted("peer", grant, now)
+        link = ends.links.record_grant("peer", grant, now)
         assert link is not None
         ends.links.report(link, grant, now)
         return len(ends.done())
@@ -183,7 +183,7 @@ def test_a_client_is_told_now_and_then_how_much_was_sent() -> None:
 def test_a_grant_on_an_unknown_link_is_refused() -> None:
     """The worker refuses a grant on an unknown link, so the client opens a new link."""
     ends = Ends()
-    assert ends.links.granted("peer", m.Grant("client-1", 0, ()), 0.0) is None
+    assert ends.links.record_grant("peer", m.Grant("client-1", 0, ()), 0.0) is None
     assert [refusal(one) for one in ends.done()] == ["NotFoundError"]
 
 
@@ -308,7 +308,7 @@ def test_clients_are_named_some_at_a_time() -> None:
     names = [f"client{number}" for number in range(NAMED_AT_ONCE + 1)]
     for number, client in enumerate(names):
         ends.ask(f"{client}-1", client=client, peer=f"peer{number}")
-    first, second = ends.links.named(), ends.links.named()
+    first, second = ends.links.next_clients(), ends.links.next_clients()
     assert len(first) == len(second) == NAMED_AT_ONCE
     assert {*first, *second} == set(names)
 
@@ -390,7 +390,7 @@ def test_grants_of_a_dropped_task_are_forgotten() -> None:
     """The worker forgets the grants of a dropped task."""
     ends = Ends()
     ends.open("client-1")
-    ends.links.granted("peer", m.Grant("client-1", 0, (m.StreamGrant(1, 1, 5, 5, 0),)), 1.0)
+    ends.links.record_grant("peer", m.Grant("client-1", 0, (m.StreamGrant(1, 1, 5, 5, 0),)), 1.0)
     ends.links.drop_task(1)
     assert ends.links.by_client["client"].grants == {}
 
@@ -408,10 +408,10 @@ def test_memory_is_shared_once_its_client_has_mapped_it() -> None:
     opened = e.Send("peer", m.LinkOpened("client-1", "ipc://x", "secret", MEMORY))
     assert ends.done() == [opened]
     assert ends.ask("client-1") == [opened]
-    ends.links.granted("peer", m.Grant("client-1", 0, ()), 0.0)
+    ends.links.record_grant("peer", m.Grant("client-1", 0, ()), 0.0)
     assert ends.done() == []
     for _ in range(2):
-        ends.links.granted("peer", m.Grant("client-1", 0, (), shares=True), 0.0)
+        ends.links.record_grant("peer", m.Grant("client-1", 0, (), shares=True), 0.0)
     assert ends.done() == [e.ShareMemory("client-1")]
 
 
@@ -419,7 +419,7 @@ def test_a_client_cannot_share_what_is_not_there() -> None:
     """A grant for a link without memory shares nothing, whatever it says."""
     ends = Ends()
     ends.open("client-1")
-    ends.links.granted("peer", m.Grant("client-1", 0, (), shares=True), 0.0)
+    ends.links.record_grant("peer", m.Grant("client-1", 0, (), shares=True), 0.0)
     assert ends.done() == []
 
 
@@ -445,6 +445,6 @@ def test_a_pace_that_no_loop_has_counts_as_unknown(pace: float) -> None:
     links = SendLinks(lambda command: None)
     links.open("k", m.OpenLink("k", "k-1", "", 0, "", ("tcp",)), 0.0)
     for told, expected in ((0.5, 0.5), (pace, 0.0)):
-        link = links.granted("k", m.Grant("k-1", 0, (), pace=told), 0.0)
+        link = links.record_grant("k", m.Grant("k-1", 0, (), pace=told), 0.0)
         assert link is not None
         assert link.pace == expected

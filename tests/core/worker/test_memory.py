@@ -27,7 +27,7 @@ FREE = FULL // 2
 def read(watch: MemoryWatch, now: float, *counted: int) -> MemoryWatch:
     """Let a watch have readings, a tick apart, of which the first is at ``now``."""
     for index, one in enumerate(counted):
-        watch.read(now + index / 4, e.MemoryRead(rss=one // 2, counted=one))
+        watch.record(now + index / 4, e.MemoryRead(rss=one // 2, counted=one))
     return watch
 
 

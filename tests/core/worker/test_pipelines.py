@@ -165,7 +165,7 @@ def test_a_reason_fails_the_pipelines_that_have_the_part() -> None:
         assert found is not None
         assert "No space left" in found.reason
         assert "6.29 MB" in found.reason
-        stock.pipelines.told()
+        stock.pipelines.forget_failures()
         assert stock.find() is None
         stock.pipelines.want(definition(), stock.now)
         assert stock.done()[-1] == m.RequestPipeline("w", "dataset")

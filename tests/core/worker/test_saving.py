@@ -87,10 +87,10 @@ def test_a_closed_chunk_is_told_until_it_counts() -> None:
     assert told(dealing) == []
     dealing.tick(REPEAT)
     assert told(dealing) == [one]
-    dealing.committed(6)
+    dealing.forget_committed(6)
     dealing.tick(REPEAT + 1)
     assert told(dealing) == [other]
-    dealing.committed(12)
+    dealing.forget_committed(12)
     dealing.tick(REPEAT + 3)
     assert told(dealing) == []
 

@@ -101,8 +101,8 @@ def test_the_time_of_an_ask_is_that_of_the_wish() -> None:
     """
     task = Task()
     Talk(task).feed(wanted(), 7.0)
-    assert task.feeds[0].repeated(7.9, 1.0) is None
-    assert task.feeds[0].repeated(8.0, 1.0) == ask()
+    assert task.feeds[0].overdue_request(7.9, 1.0) is None
+    assert task.feeds[0].overdue_request(8.0, 1.0) == ask()
 
 
 def test_only_what_is_new_is_fed() -> None:

@@ -114,7 +114,7 @@ class ClientCore:
         on(m.TasksChanged, self._tasks_changed)
         on(m.RequestRefused, self._refused)
         on(m.RequestHoldings, self._holdings)
-        on(m.IterationClosed, lambda message, now: self.goodbye.heard(message))
+        on(m.IterationClosed, lambda message, now: self.goodbye.stop(message))
         on(m.DispatcherClosed, lambda message, now: self._dispatcher_closed())
         on(m.LinkOpened, lambda message, now: self.links.opened(message, now))
         on(m.LinkRefused, self._link_refused)
@@ -278,7 +278,7 @@ class ClientCore:
                 self.standing.begin(
                     message, m.decode_checkpoint(self.profile.resume) if goes_on else None
                 )
-                self.lease.opened(message.lease, now if self._began is None else self._began, now)
+                self.lease.begin(message.lease, now if self._began is None else self._began, now)
             is_first = self.iteration is None
             self.opened, self.iteration = True, message.iteration
             if message.finished and self.profile.was_read and is_first:
@@ -294,7 +294,7 @@ class ClientCore:
         self.reading.acknowledge(message.report)
         self._hear_written(message.written, now)
         self.notices.idle = message.idle
-        is_newest = self.lease.answered(message.beat, message.lease, now)
+        is_newest = self.lease.record_answer(message.beat, message.lease, now)
         if message.task_list is not None:
             self._receive_list(message.task_list, now, is_newest)
 
@@ -433,7 +433,7 @@ class ClientCore:
             self._finish("DataLossError", taking_more(task.place.address, breach), now)
 
     def _link_reported(self, message: m.LinkReported, now: float) -> None:
-        self.lease.heard(message.heard, now)
+        self.lease.renew(message.heard, now)
         self.links.reported(message, now)
         self.notices.count_skipped(message.link, message.skipped)
 

@@ -39,7 +39,7 @@ class ClientLease:
 
         >>> lease = ClientLease()
         >>> beat = lease.speak(10.0)
-        >>> lease.answered(beat, Lease(15.0), 10.2)
+        >>> lease.record_answer(beat, Lease(15.0), 10.2)
         True
         >>> lease.holds(24.9), lease.holds(25.0)
         (True, False)
@@ -72,13 +72,13 @@ class ClientLease:
             self.alone = False
         self._readers = set(readers)
 
-    def opened(self, lease: Lease | None, asked: float, now: float) -> None:
+    def begin(self, lease: Lease | None, asked: float, now: float) -> None:
         """Record the lease of an iteration that was opened, and first requested at time
         ``asked``.
         """
         self._record(lease, asked, now)
 
-    def heard(self, sent: float, now: float) -> None:
+    def renew(self, sent: float, now: float) -> None:
         """Renew the lease of a client that reads alone, because a worker has heard what
         was sent at time ``sent``; 0 if it was not asked to vouch for the client.
 
@@ -87,7 +87,7 @@ class ClientLease:
         if self.alone and self.holds(now) and sent <= now:
             self.until = max(self.until, sent + self.seconds)
 
-    def answered(self, beat: int, lease: Lease | None, now: float) -> bool:
+    def record_answer(self, beat: int, lease: Lease | None, now: float) -> bool:
         """Record the lease in the answer to the message of this number. An answer to an
         older message changes nothing. Return True if it is the newest answer.
         """

@@ -101,7 +101,7 @@ class Goodbye:
             if self.closing is not None:
                 self._do(e.Closed())
 
-    def heard(self, answer: m.IterationClosed) -> None:
+    def stop(self, answer: m.IterationClosed) -> None:
         """Stop repeating the goodbye, because the dispatcher has counted the last
         report.
         """
@@ -113,7 +113,7 @@ class Goodbye:
         close.
         """
         if self.closing is not None and now - self.closing >= self.patience:
-            lost = self.lost(f"for {self.patience:.0f} s")
+            lost = self.describe_losses(f"for {self.patience:.0f} s")
             if lost:
                 self._do(e.LogLine("warning", lost))
             self.omit()
@@ -127,7 +127,7 @@ class Goodbye:
         """
         return self._reading.count_unreported() if self._counts and not self.is_over else 0
 
-    def lost(self, when: str) -> str:
+    def describe_losses(self, when: str) -> str:
         """Return what others receive again; an empty text if nothing is.
 
         Args:

@@ -154,7 +154,7 @@ class DispatcherCore:
         self.deaths = Deaths(self.out, self.hosting)
         self.trace = ReportedTrace()
         self.splits = SplitAssigner(self.out, self.workers, self.hosting)
-        self.hosting.hosted = self.splits.taking_back.hosted
+        self.hosting.hosted = self.splits.taking_back.record_host
         self._applied: dict[str, float] = {}
         self._kept_out: dict[str, e.Peer] = {}  # clients that are not let in yet
         self._ticked: float | None = None
@@ -197,8 +197,8 @@ class DispatcherCore:
         on(e.Unreachable, self._unreachable)
         on(e.FilesListed, self.splits.listed)
         on(e.ChunksFound, self.splits.growing.found)
-        on(e.PieceKept, self.datasets.parts.kept)
-        on(e.PartLost, lambda event, now: self.datasets.parts.lost(event.digest))
+        on(e.PieceKept, self.datasets.parts.record_piece)
+        on(e.PartLost, lambda event, now: self.datasets.parts.lose(event.digest))
         on(e.SavePrepared, self.saves.prepared)
         on(e.ChunkPublished, self.saves.published)
         on(e.SaveChecked, self.saves.checked)
@@ -276,14 +276,14 @@ class DispatcherCore:
         """End the iterations of which the journal lacks facts that a peer has heard.
         Facts that peers tell again do not count.
         """
-        for iteration, records, is_firm in self.out.lost(told):
+        for iteration, records, is_firm in self.out.losses(told):
             if is_firm:
                 text = lacking(records, iteration.job)
                 self.hosting.fail(iteration, DataLossError.__name__, text)
 
     def _unreachable(self, event: e.Unreachable, now: float) -> None:
-        self.workers.lost_contact(event.peer, now)
-        self.clients.lost_contact(event.peer, now)
+        self.workers.lose_contact(event.peer, now)
+        self.clients.lose_contact(event.peer, now)
 
     # --- time
 
@@ -365,7 +365,7 @@ class DispatcherCore:
         if objection or (objection := too_long(told)):
             self.out.refuse(peer, ask.worker[:MOST_CHARACTERS], ResourceExhaustedError, objection)
             return
-        self.workers.heard(ask.worker, peer, now)
+        self.workers.hear(ask.worker, peer, now)
         self.out.send(peer, m.WorkerRegistered(ask.worker))
         if not known:
             facts = WorkerFacts(ask.address, ask.tags, ask.python, ask.process, ask.name)
@@ -394,7 +394,7 @@ class DispatcherCore:
     def _worker_heartbeat(self, peer: e.Peer, beat: m.WorkerHeartbeat, now: float) -> None:
         known = beat.worker in self.workers
         if known:
-            self.workers.heard(beat.worker, peer, now)
+            self.workers.hear(beat.worker, peer, now)
             self.hosting.facts[beat.worker].memory = beat.memory
             self.hosting.apply_report(beat.worker, beat.tasks)
             self.deaths.check_calls(beat.worker, beat.tasks, now)

@@ -60,7 +60,7 @@ class Parts:
         self.uploads: dict[str, IncomingPart] = {}
         self._unused_since: dict[str, float] = {}
 
-    def found(self, stored: Iterable[str], partial: Mapping[str, int]) -> None:
+    def restore(self, stored: Iterable[str], partial: Mapping[str, int]) -> None:
         """Register what an earlier dispatcher left behind: complete parts, and the
         sizes of partial ones.
         """
@@ -130,7 +130,7 @@ class Parts:
         else:
             self.out.send(peer, m.PieceStored(ask.request, ask.digest, upload.written))
 
-    def kept(self, event: PieceKept, now: float) -> None:
+    def record_piece(self, event: PieceKept, now: float) -> None:
         """Record the written bytes of a part and answer its clients. The last piece
         counts only if the part matches its digest.
         """
@@ -177,7 +177,7 @@ class Parts:
             text = f"the dispatcher has lost a part of the pipeline ({ask.digest[:16]}...)"
             self.out.send(peer, m.PieceSent(ask.digest, ask.offset, b"", text, ask.request))
 
-    def lost(self, digest: str) -> None:
+    def lose(self, digest: str) -> None:
         """Record that a part can no longer be read."""
         self.stored.discard(digest)
 

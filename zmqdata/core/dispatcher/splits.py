@@ -104,7 +104,7 @@ class SplitAssigner:
             return
         if ask.have == ledger.length and not self._extend(peer, ask, task, now):
             return
-        self.taking_back.served(ask)
+        self.taking_back.stop_waiting(ask)
         self.out.send(
             peer,
             m.SplitsAssigned(
@@ -114,7 +114,7 @@ class SplitAssigner:
                 first=ask.have,
                 splits=ledger.since(ask.have),
                 cut=cut,
-                written=self.out.written(self.out.state.iterations[task.iteration]),
+                written=self.out.counts_of(self.out.state.iterations[task.iteration]),
             ),
         )
 
@@ -153,10 +153,10 @@ class SplitAssigner:
                 return False
             size = min(size, most)
         split = cursor.peek(ask.repetition, size)
-        self.filling.leased(ask, split.size)
+        self.filling.record_lease(ask, split.size)
         leases[ask.source] = (size, now)
         self.out.commit(u.AssignSplitsUpdate(task.task, ask.source, split))
-        self.taking_back.assigned(task, ask.source, now)
+        self.taking_back.record_assigned(task, ask.source, now)
         self.hosting.close_if_ended(iteration)
         if cursor.peek(ask.repetition, 1).is_end:
             self._end_filling((iteration.iteration, ask.source, ask.repetition), now)
@@ -318,7 +318,7 @@ class Filling:
         # The others may be slow to begin, or gone.
         return 0 if now - fill.full_since < PATIENCE else sys.maxsize
 
-    def leased(self, ask: m.RequestSplits, size: int) -> None:
+    def record_lease(self, ask: m.RequestSplits, size: int) -> None:
         """Note that a task was leased splits."""
         fill = self._fills.get((ask.task, ask.attempt, ask.source))
         if fill is not None:
@@ -365,13 +365,13 @@ class TakingBack:
 
     # --- tasks with unstarted splits
 
-    def hosted(self, task: Task) -> None:
+    def record_host(self, task: Task) -> None:
         """Note that a task has a new host, which has started nothing."""
         for source, ledger in enumerate(task.ledger):
             if ledger.entries:
-                self.assigned(task, source, -REPEAT)
+                self.record_assigned(task, source, -REPEAT)
 
-    def assigned(self, task: Task, source: int, now: float) -> None:
+    def record_assigned(self, task: Task, source: int, now: float) -> None:
         """Note that a task has more splits of a source, so that it is asked next. A
         task that has waited for them is asked last.
         """
@@ -428,7 +428,7 @@ class TakingBack:
         self._waits_on = True
         return True
 
-    def served(self, ask: m.RequestSplits) -> None:
+    def stop_waiting(self, ask: m.RequestSplits) -> None:
         """Stop waiting for a request that got splits."""
         self._forget(
             (self.out.state.tasks[ask.task].iteration, ask.source, ask.repetition), ask.task

@@ -87,7 +87,7 @@ class WorkerCore:
         # A dispatcher that saw this worker without a connection waits for a message
         # from it, and only for a short time.
         on(e.Connected, lambda event, now: self._heartbeat(now) if self.registered else None)
-        on(e.Disconnected, lambda event, now: self.heartbeats.lost(now))
+        on(e.Disconnected, lambda event, now: self.heartbeats.disconnect(now))
         on(e.FilesChecked, self.pipelines.files_checked)
         on(e.PartClaimed, self._then_start(self.pipelines.claimed))
         on(e.PieceKept, self._then_start(self.pipelines.kept))
@@ -170,7 +170,7 @@ class WorkerCore:
         for task in self.tasks.values():
             if not task.started:
                 self.pipelines.want(task.definition, now)
-            for ask in filter(None, task.repeated(now, REPEAT)):
+            for ask in filter(None, task.overdue_requests(now, REPEAT)):
                 self._send(ask)
             if task.total is not None:
                 # Some clients wait for the answer of another client.
@@ -187,7 +187,7 @@ class WorkerCore:
                 m.WorkerHeartbeat(
                     self.profile.worker,
                     tasks=reports,
-                    clients=self.links.named(),
+                    clients=self.links.next_clients(),
                     readers=self.links.readers(now, pause),
                     draining=self.draining.begun,
                     every=pause,
@@ -218,7 +218,7 @@ class WorkerCore:
     def _heartbeat_answered(
         self, peer: e.Peer, answer: m.WorkerHeartbeatAnswered, now: float
     ) -> None:
-        self.heartbeats.answered(answer.every)
+        self.heartbeats.adopt_interval(answer.every)
         if not answer.known and self.registered:
             self.registered = False
             self._heartbeat(now)
@@ -235,7 +235,7 @@ class WorkerCore:
             self._heartbeat(now)
 
     def _memory_read(self, event: e.MemoryRead, now: float) -> None:
-        self.memory.read(now, event)
+        self.memory.record(now, event)
         self.pipelines.spare(self.memory, event.parcels)
         if self.draining.consider(self.memory, now, self._staying):
             self._heartbeat(now)
@@ -299,7 +299,7 @@ class WorkerCore:
             self._allow(task)
             if task.hungry:
                 self._do(e.FlushTask(*task.key))
-        self.pipelines.told()
+        self.pipelines.forget_failures()
 
     def _drop(self, peer: e.Peer, message: m.DropTask, now: float) -> None:
         self._dropped[message.task] = max(message.attempt, self._dropped.pop(message.task, -1))
@@ -395,7 +395,7 @@ class WorkerCore:
                     self._distribute(task)
 
     def _grant(self, peer: e.Peer, grant: m.Grant, now: float) -> None:
-        link = self.links.granted(peer, grant, now)
+        link = self.links.record_grant(peer, grant, now)
         if link is None:
             return
         if link.takes_answer(grant.question):

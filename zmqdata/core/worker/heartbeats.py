@@ -73,13 +73,13 @@ class Heartbeats:
         """Record that a heartbeat was sent."""
         self._spoke, self._has_news = now, False
 
-    def answered(self, every: float) -> None:
+    def adopt_interval(self, every: float) -> None:
         """Adopt the interval that the dispatcher asks for, in seconds; 0 if it asks for
         none.
         """
         self.pause = max(self.usual, min(every, self._patience / 3))
 
-    def heard(self, now: float) -> float:
+    def hear(self, now: float) -> float:
         """Record that a message of the dispatcher has arrived. Return the seconds of
         silence that it ends if they were reported, else 0.
         """
@@ -100,7 +100,7 @@ class Heartbeats:
         """
         return self._lost is not None or self._noticed is not None
 
-    def lost(self, now: float) -> None:
+    def disconnect(self, now: float) -> None:
         """Record that the connection to the dispatcher has ended."""
         if self._lost is None:
             self._lost = now
@@ -118,7 +118,7 @@ class Heartbeats:
             >>> beats = Heartbeats(usual=1.0, patience=600.0)
             >>> [beats.silence(now) for now in (0.0, 2.0, 3.0, 4.0, 62.0, 63.0)]
             [0.0, 0.0, 3.0, 0.0, 0.0, 63.0]
-            >>> beats.heard(64.0)
+            >>> beats.hear(64.0)
             64.0
         """
         if self._heard is None:
@@ -160,7 +160,7 @@ def heard_again(beats: Heartbeats, dispatcher: str, now: float) -> list[e.Worker
         dispatcher: endpoint of the dispatcher.
         now: present time.
     """
-    silence = beats.heard(now)
+    silence = beats.hear(now)
     text = f"the dispatcher at {dispatcher} answers after {silence:.0f} s"
     return [e.LogLine("info", f"{text}; this worker continues as before")] if silence else []
 

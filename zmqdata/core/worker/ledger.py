@@ -79,7 +79,7 @@ class SplitFeed:
         self.ask, self.asked = ask, now
         return True
 
-    def repeated(self, now: float, after: float) -> m.RequestSplits | None:
+    def overdue_request(self, now: float, after: float) -> m.RequestSplits | None:
         """Return the request if it had no answer for ``after`` seconds and must be
         resent.
         """

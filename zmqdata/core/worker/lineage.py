@@ -49,7 +49,7 @@ class Agreement:
         kept = Decisions(list(definition.decisions), definition.first_decision)
         return cls(kept, kept.length)
 
-    def repeated(self, now: float, after: float) -> m.ElementsDecided | None:
+    def overdue_report(self, now: float, after: float) -> m.ElementsDecided | None:
         """Return the report if it had no answer for ``after`` seconds and must be
         resent.
         """

@@ -311,7 +311,7 @@ class SendLinks:
     def _tell_opened(self, link: Link) -> None:
         self._do(e.Send(link.peer, m.LinkOpened(link.name, link.address, link.secret, link.memory)))
 
-    def granted(self, peer: e.Peer, grant: m.Grant, now: float) -> Link | None:
+    def record_grant(self, peer: e.Peer, grant: m.Grant, now: float) -> Link | None:
         """Record the acknowledgements of a grant. Return its link, or None."""
         link = self.by_name.get(grant.link)
         if link is None:
@@ -431,7 +431,7 @@ class SendLinks:
         if link is not None and link.name in self.by_name:
             self._unbind(link)
 
-    def named(self) -> tuple[str, ...]:
+    def next_clients(self) -> tuple[str, ...]:
         """Return some of the clients, taking turns among all. The dispatcher answers
         which of them no longer read.
         """

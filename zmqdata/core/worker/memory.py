@@ -79,7 +79,7 @@ class MemoryWatch:
     Example:
         >>> watch = MemoryWatch(MemoryLimit(1000))
         >>> for now, counted in ((0.0, 500), (60.0, 900), (60.25, 910)):
-        ...     watch.read(now, e.MemoryRead(rss=400, counted=counted))
+        ...     watch.record(now, e.MemoryRead(rss=400, counted=counted))
         >>> watch.may_recycle(60.25), watch.is_early
         (True, False)
     """
@@ -92,7 +92,7 @@ class MemoryWatch:
         self._readings = 0
         self._warned = self._spared = False
 
-    def read(self, now: float, reading: e.MemoryRead) -> None:
+    def record(self, now: float, reading: e.MemoryRead) -> None:
         """Record a reading."""
         limit = self.use.limit
         self.use = MemoryUse(reading.rss, reading.counted, limit, self.use.recycles)

@@ -176,7 +176,7 @@ class Pipelines:
         """Tell the dispatcher what the worker sees of the files."""
         self._send(m.MapsChecked(self.worker, event.request, event.fault))
 
-    def told(self) -> None:
+    def forget_failures(self) -> None:
         """Forget the failures, which the tasks that waited have started with. A later
         task requests its pipeline again.
         """

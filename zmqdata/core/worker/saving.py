@@ -172,7 +172,7 @@ class Written:
             self._told[event.chunk] = (told, now)
             self._commands.append(e.Send(e.DISPATCHER, told))
 
-    def committed(self, stop: int) -> None:
+    def forget_committed(self, stop: int) -> None:
         """Forget chunks that are committed."""
         self._told = {first: told for first, told in self._told.items() if told[0].stop > stop}
 
@@ -236,7 +236,7 @@ class Writing:
     def _committed(self, peer: e.Peer, message: m.ChunkCommitted, now: float) -> None:
         task = self._find(message)
         if task is not None and isinstance(task.dealing, Written):
-            task.dealing.committed(message.stop)
+            task.dealing.forget_committed(message.stop)
 
     def tick(self, tasks: Iterable[HostedTask], now: float) -> None:
         """Close chunks that are old, and resend unanswered reports."""

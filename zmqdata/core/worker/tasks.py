@@ -365,15 +365,15 @@ class HostedTask:
         asking = [one for one in self.dealing.streams.values() if usable(one) and one.is_asking]
         return [(one.client, news) for one in asking if (news := self.news_for(one)) is not None]
 
-    def repeated(
+    def overdue_requests(
         self, now: float, after: float
     ) -> list[m.RequestSplits | m.ElementsDecided | None]:
         """Return the requests that had no answer for ``after`` seconds and must be
         resent.
         """
         return [
-            *(feed.repeated(now, after) for feed in self.feeds),
-            self.agreement.repeated(now, after),
+            *(feed.overdue_request(now, after) for feed in self.feeds),
+            self.agreement.overdue_report(now, after),
         ]
 
     def report(self, now: float, is_measured: bool = False) -> m.TaskReport:

@@ -92,9 +92,9 @@ def test_a_later_goodbye_does_not_prolong_a_pass() -> None:
     """
     known, one = Copies(), CopiesPass(1, "run", "member", 0)
     for client in "ab":
-        known.opened(client, [one])
-    assert known.left("a", at_end=True, now=5.0) == [one]
-    assert known.left("b", at_end=False, now=9.0) == []
+        known.record_opening(client, [one])
+    assert known.record_leaving("a", at_end=True, now=5.0) == [one]
+    assert known.record_leaving("b", at_end=False, now=9.0) == []
     assert known.over_since(one) == 5.0
 
 
@@ -251,9 +251,9 @@ def test_few_passes_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     known = Copies()
     passes = [CopiesPass(1, "run", "member", number) for number in range(3)]
     for one in passes:
-        known.opened(f"{one.repetition}", [one])
+        known.record_opening(f"{one.repetition}", [one])
     assert [known.over_since(one) for one in passes] == [None, math.inf, math.inf]
-    known.left("0", at_end=True, now=1.0)
+    known.record_leaving("0", at_end=True, now=1.0)
     assert known.over_since(passes[0]) is None
 
 
@@ -262,7 +262,7 @@ def test_few_counts_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copies, "PASSES_TIMED", 1)
     known = Copies()
     for member in "ab":
-        known.counted(("job", "run", member), 3, now=5.0)
+        known.record_count(("job", "run", member), 3, now=5.0)
     assert known.count_at(("job", "run", "a"), 1.0, present=9) == 9
     assert known.count_at(("job", "run", "b"), 1.0, present=9) == 3
     assert known.count_at(("job", "run", "b"), 6.0, present=9) == 9

@@ -78,11 +78,11 @@ def test_who_believes_to_be_alone_lives_as_long_as_workers_hear_it() -> None:
     leases.tells(Roster(), m.WorkerHeartbeat("w", (), (), every=5.0), 8.0)
     assert not leases.is_over(member, 27.0)
     assert leases.is_over(member, 28.0)
-    leases.heard(m.ClientHeartbeat("k", 0, 0, {}))
+    leases.record_belief(m.ClientHeartbeat("k", 0, 0, {}))
     assert leases.is_over(member, 10.0)
-    leases.heard(m.ClientHeartbeat("k", 0, 0, {}, alone=True))
+    leases.record_belief(m.ClientHeartbeat("k", 0, 0, {}, alone=True))
     assert not leases.is_over(member, 17.0)
-    leases.heard(m.ClientHeartbeat("k", 0, 0, {}))
+    leases.record_belief(m.ClientHeartbeat("k", 0, 0, {}))
     leases.forget("k")
     assert not leases.is_over(member, 17.0)
 
@@ -161,7 +161,7 @@ def test_clients_that_ask_once_take_little_memory() -> None:
     out, clients = Outbox(1), Roster()
     questions = Questions(out, clients)
     presence = Presence(questions, clients, Roster(), (), Leases(TIMEOUT))
-    clients.heard("reader", "peer", 0.0)
+    clients.hear("reader", "peer", 0.0)
 
     def ask(asker: str) -> bool | None:
         return presence.is_any_alive(["reader"], asker, 0.0)

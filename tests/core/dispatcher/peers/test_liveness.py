@@ -16,7 +16,7 @@ def test_who_speaks_is_alive() -> None:
     the connection of that message.
     """
     roster = Roster()
-    roster.heard("a", "peer", 1.0)
+    roster.hear("a", "peer", 1.0)
     assert ("a" in roster, len(roster), roster.peer("a")) == (True, 1, "peer")
     roster.remove("a")
     roster.remove("a")
@@ -29,12 +29,12 @@ def test_several_may_speak_through_one_connection() -> None:
     """
     roster = Roster()
     for name in ("a", "b", "b"):
-        roster.heard(name, "peer", 1.0)
+        roster.hear(name, "peer", 1.0)
     assert (roster.num_of("peer"), roster.num_of("nobody")) == (2, 0)
     roster.remove("a")
-    roster.lost_contact("peer", 2.0)
+    roster.lose_contact("peer", 2.0)
     assert [member.name for member in roster.disconnected(9.0, 1.0)] == ["b"]
-    roster.heard("b", "other", 10.0)
+    roster.hear("b", "other", 10.0)
     assert (roster.num_of("peer"), roster.num_of("other")) == (0, 1)
 
 
@@ -44,20 +44,20 @@ def test_who_was_only_heard_of_is_expected() -> None:
     """
     roster = Roster()
     roster.expect("a", 10.0, 5.0)
-    roster.heard("b", 2, 10.0)
+    roster.hear("b", 2, 10.0)
     assert ("a" in roster, roster.peer("a"), len(roster), roster.num_present) == (True, None, 2, 1)
     assert roster.disconnected(16.0, 1.5) == []
     assert [member.name for member in roster.disconnected(16.5, 1.5)] == ["a"]
-    roster.heard("a", 1, 17.0)
+    roster.hear("a", 1, 17.0)
     assert (roster.peer("a"), roster.num_present, roster.disconnected(99.0, 1.5)) == (1, 2, [])
 
 
 def test_silence_is_counted_from_the_last_word() -> None:
     """A peer without a message for the given time is silent."""
     roster = Roster()
-    roster.heard("a", 1, 0.0)
-    roster.heard("b", 2, 0.0)
-    roster.heard("b", 2, 3.0)
+    roster.hear("a", 1, 0.0)
+    roster.hear("b", 2, 0.0)
+    roster.hear("b", 2, 3.0)
     assert [member.name for member in roster.silent(4.0, 2.0)] == ["a"]
 
 
@@ -66,12 +66,12 @@ def test_a_lost_connection_is_counted_from_when_it_was_first_noticed() -> None:
     message.
     """
     roster = Roster()
-    roster.heard("a", 1, 0.0)
-    roster.lost_contact(1, 1.0)
-    roster.lost_contact(1, 2.0)
-    roster.lost_contact("nobody", 2.0)
+    roster.hear("a", 1, 0.0)
+    roster.lose_contact(1, 1.0)
+    roster.lose_contact(1, 2.0)
+    roster.lose_contact("nobody", 2.0)
     assert [member.name for member in roster.disconnected(2.5, 1.5)] == ["a"]
-    roster.heard("a", 1, 3.0)
+    roster.hear("a", 1, 3.0)
     assert roster.disconnected(9.0, 1.5) == []
 
 
@@ -80,9 +80,9 @@ def test_a_peer_that_speaks_from_elsewhere_is_reached_there() -> None:
     it.
     """
     roster = Roster()
-    roster.heard("a", "old", 0.0)
-    roster.heard("a", "new", 1.0)
-    roster.lost_contact("old", 1.0)
+    roster.hear("a", "old", 0.0)
+    roster.hear("a", "new", 1.0)
+    roster.lose_contact("old", 1.0)
     assert roster.peer("a") == "new"
     assert roster.disconnected(9.0, 1.0) == []
 
@@ -92,13 +92,13 @@ def test_a_sign_of_life_may_come_from_others() -> None:
     no peer.
     """
     roster = Roster()
-    roster.heard("a", 1, 1.0)
+    roster.hear("a", 1, 1.0)
     roster.notice({"a": 5.0, "b": 5.0})
     (member,) = roster.silent(4.0, 3.0)
     assert (member.sign, "b" in roster) == (5.0, False)
     roster.forgive(2.0, 9.0)
     assert member.sign == 7.0
-    roster.heard("a", 1, 9.0)
+    roster.hear("a", 1, 9.0)
     assert member.sign == 9.0
 
 
@@ -107,9 +107,9 @@ def test_time_in_which_nobody_listened_is_forgiven() -> None:
     much.
     """
     roster = Roster()
-    roster.heard("a", 1, 0.0)
-    roster.heard("b", 2, 0.0)
-    roster.lost_contact(1, 0.0)
+    roster.hear("a", 1, 0.0)
+    roster.hear("b", 2, 0.0)
+    roster.lose_contact(1, 0.0)
     roster.forgive(10.0, 11.0)
     assert roster.silent(11.0, 2.0) == []
     assert roster.disconnected(11.0, 2.0) == []
@@ -121,7 +121,7 @@ def test_those_asked_longest_ago_are_asked_first() -> None:
     """
     roster = Roster()
     for number, name in enumerate("abcd"):
-        roster.heard(name, name, float(number))
+        roster.hear(name, name, float(number))
     asked = [
         [member.name for member in roster.doubtful(now, 2.0, 2)] for now in (4.0, 4.5, 5.0, 5.5)
     ]
@@ -133,8 +133,8 @@ def test_forgiven_silence_does_not_hide_that_of_others() -> None:
     silent peers.
     """
     roster = Roster()
-    roster.heard("a", 1, 0.0)
-    roster.heard("b", 2, 1.0)
+    roster.hear("a", 1, 0.0)
+    roster.hear("b", 2, 1.0)
     roster.forgive(50.0, 10.0, ["a"])
     assert [member.name for member in roster.silent(12.0, 5.0)] == ["b"]
     assert [member.name for member in roster.silent(15.0, 5.0)] == ["b", "a"]
@@ -146,9 +146,9 @@ def test_who_hears_nobody_for_long_is_cut_off_itself() -> None:
     """
     hearing = Hearing(patience=5.0)
     assert not hearing.is_deaf(100.0)
-    assert [hearing.heard(now) for now in (100.0, 104.0)] == [0.0, 0.0]
+    assert [hearing.hear(now) for now in (100.0, 104.0)] == [0.0, 0.0]
     assert (hearing.is_deaf(108.0), hearing.is_deaf(109.0)) == (False, True)
-    assert [hearing.heard(now) for now in (120.0, 121.0)] == [16.0, 0.0]
+    assert [hearing.hear(now) for now in (120.0, 121.0)] == [16.0, 0.0]
 
 
 @pytest.mark.parametrize(("workers", "heard"), [(10, 10), (90, 90), (200, 100), (290, 100)])

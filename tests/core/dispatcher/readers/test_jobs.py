@@ -155,7 +155,7 @@ def test_an_opened_client_gets_the_task_list() -> None:
     desk.open("k")
     opened = desk.only(m.IterationOpened)
     ticket = desk.out.ticket(2000)
-    written = desk.out.written(desk.out.state.iterations[2000])
+    written = desk.out.counts_of(desk.out.state.iterations[2000])
     task_list = m.TaskList(0, (), False, None, (m.shown_name("k"),), ticket=ticket, written=written)
     assert ticket > 1 << 32
     assert (opened.client, opened.iteration, opened.task_list) == ("k", 2000, task_list)
@@ -467,7 +467,7 @@ def test_the_only_client_of_an_anonymous_job_is_not_waited_for_without_a_connect
     """
     desk = Desk(gc_timeout=-1.0)
     desk.open("k", structs.replace(JOB, anonymous=True))
-    desk.clients.lost_contact("k", 20.0)
+    desk.clients.lose_contact("k", 20.0)
     desk.jobs.expire(20.0 + GONE - 1, TIMEOUT)
     assert desk.out.state.iterations[2000].clients == {"k"}
     desk.done()
@@ -486,7 +486,7 @@ def test_a_client_that_workers_hear_is_waited_for() -> None:
     """
     desk = Desk()
     desk.open("k", structs.replace(JOB, anonymous=True))
-    desk.clients.lost_contact("k", 20.0)
+    desk.clients.lose_contact("k", 20.0)
     desk.clients.notice({"k": 1000.0})
     desk.jobs.expire(1000.0 + GONE - 1, TIMEOUT)
     assert desk.out.state.iterations[2000].clients == {"k"}
@@ -502,7 +502,7 @@ def test_a_connection_or_a_name_keeps_the_only_client(anonymous: bool, unreachab
     desk = Desk()
     desk.open("k", structs.replace(JOB, anonymous=anonymous))
     if unreachable:
-        desk.clients.lost_contact("k", 0.0)
+        desk.clients.lose_contact("k", 0.0)
     desk.jobs.expire(GC - 1, TIMEOUT)
     assert desk.out.state.iterations[2000].clients == {"k"}
     desk.jobs.expire(GC, TIMEOUT)
@@ -689,7 +689,7 @@ def test_a_place_of_a_consumer_is_free_when_its_holder_is_gone() -> None:
     desk = Desk()
 
     def ask(client: str, now: float) -> None:
-        desk.clients.heard(client, client, now)
+        desk.clients.hear(client, client, now)
         desk.jobs.open(client, m.OpenIteration(client, STEPS, 0, m.Reader(0)), now)
 
     ask("k", 0.0)
@@ -714,7 +714,7 @@ def test_a_consumer_gives_way_to_another_when_it_is_gone_without_a_word() -> Non
         desk.jobs.open(client, m.OpenIteration(client, STEPS, 0, m.Reader(0)), now)
 
     ask("k", 0.0)
-    desk.clients.lost_contact("k", 1.0)
+    desk.clients.lose_contact("k", 1.0)
     ask("l", 1.1)
     assert desk.out.state.iterations[2000].consumers == {0: "k"}
     ask("l", 10.0)

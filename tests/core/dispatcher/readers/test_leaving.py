@@ -43,7 +43,7 @@ class Room:
             self.out.state.client_iteration[client] = 7
             for shard in own:
                 self.iteration.shard_readers.setdefault(shard, set()).add(client)
-            self.clients.heard(client, client, 0.0)
+            self.clients.hear(client, client, 0.0)
 
     def question(self, count: int) -> m.Question:
         return m.Question(self.out.mark, count)
@@ -55,7 +55,7 @@ class Room:
         self.now += 0.01
         self.beats[client] += 1
         self.done[client] = (self.done[client] or self.beats[client]) if done else 0
-        self.clients.heard(client, client, self.now)
+        self.clients.hear(client, client, self.now)
         beat = m.ClientHeartbeat(
             client,
             0,

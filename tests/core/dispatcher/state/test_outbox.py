@@ -58,9 +58,9 @@ def test_counts_that_a_peer_has_made_up_prove_nothing() -> None:
     first, second = (start(number, told=0) for number in (1, 2))
     told = write(first, 3)
     second.begin_life()
-    [lost] = second.lost([told])
+    [lost] = second.losses([told])
     assert (lost.records, lost.is_firm) == (3, True)
-    assert list(second.lost([structs.replace(told, records=4)])) == []
+    assert list(second.losses([structs.replace(told, records=4)])) == []
 
 
 def start(number: int, told: int) -> Outbox:
@@ -82,7 +82,7 @@ def write(out: Outbox, facts: int, told_again: int = 0) -> JournalCounts:
     """
     tally = out.state.iterations[2000].tally
     tally.records, tally.firm = tally.records + facts + told_again, tally.firm + facts
-    return out.written(out.state.iterations[2000])
+    return out.counts_of(out.state.iterations[2000])
 
 
 def test_a_loss_is_noticed_however_much_was_written_since() -> None:
@@ -99,11 +99,11 @@ def test_a_loss_is_noticed_however_much_was_written_since() -> None:
     later = write(second, 10)
     third.state = second.state
     third.begin_life()
-    assert [one.records for one in third.lost([told, later])] == [2]
+    assert [one.records for one in third.losses([told, later])] == [2]
     for number in range(4, 20):
         third.state.apply(structs.replace(BeginLifeUpdate(number, 7, 0, 0, 0, 0), mark=number))
     assert len(third.state.iterations[2000].tally.found) == MARKS_KEPT
-    assert list(third.lost([later])) == []
+    assert list(third.losses([later])) == []
 
 
 def test_deliveries_do_not_hide_that_splits_are_lost() -> None:
@@ -118,7 +118,7 @@ def test_deliveries_do_not_hide_that_splits_are_lost() -> None:
     third = Outbox(3)
     third.state = second.state
     third.begin_life()
-    [found] = third.lost([told])
+    [found] = third.losses([told])
     assert (found.records, found.is_firm) == (2, True)
 
 

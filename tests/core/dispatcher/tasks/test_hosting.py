@@ -44,7 +44,7 @@ class Hosts:
         self.out.commit(u.BeginIncarnationUpdate(1, job))
         self.out.commit(u.CreateIterationUpdate(2000, 1, 0, 7, num_tasks or len(shards)))
         for client in (*clients, *local):
-            self.clients.heard(client, client, 0.0)
+            self.clients.hear(client, client, 0.0)
             beside = (f"tcp://{local[client]}",) if client in local else ()
             own = placement.shards_beside(job, beside, len(shards))
             self.out.commit(u.OpenClientUpdate(client, 2000, beside, shards=own))
@@ -60,7 +60,7 @@ class Hosts:
 
     def add(self, *names: str) -> None:
         for name in names:
-            self.workers.heard(name, name, 0.0)
+            self.workers.hear(name, name, 0.0)
             self.hosting.add_worker(name, WorkerFacts(f"tcp://{name}", (), "3.11"))
 
     def report(self, worker: str, *reports: m.TaskReport) -> None:
@@ -787,7 +787,7 @@ def test_a_worker_begins_three_copies_at_most() -> None:
     hosts = Hosts("k", mode="OFF")
     for life in range(5):
         name = f"life-{life}"
-        hosts.workers.heard(name, name, 0.0)
+        hosts.workers.hear(name, name, 0.0)
         hosts.hosting.add_worker(name, WorkerFacts("tcp://w", (), "3.11"))
         hosts.hosting.lose_worker(name)
     assert len(hosts.tasks) == MOST_COPIES == 3
@@ -799,7 +799,7 @@ def test_a_worker_that_lives_begins_a_copy_each_time_it_is_found_again() -> None
     """
     hosts = Hosts("k", mode="OFF")
     for _ in range(MOST_COPIES + 2):
-        hosts.workers.heard("lives", "lives", 0.0)
+        hosts.workers.hear("lives", "lives", 0.0)
         hosts.hosting.add_worker("lives", WorkerFacts("tcp://w", (), "3.11"))
         hosts.hosting.lose_worker("lives")
     assert len(hosts.tasks) == MOST_COPIES + 2

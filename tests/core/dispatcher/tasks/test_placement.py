@@ -186,10 +186,12 @@ def test_of_many_missing_tasks_some_are_sent_again() -> None:
     them, so that slow workers are not flooded.
     """
     facts, missing = WorkerFacts("tcp://w", (), ""), list(range(3 * MOST_SENT_AGAIN))
-    assert facts.lost(missing) == []
-    assert facts.lost(missing) == facts.lost(missing) == missing[:MOST_SENT_AGAIN]
-    assert facts.lost(missing[MOST_SENT_AGAIN:]) == missing[MOST_SENT_AGAIN:][:MOST_SENT_AGAIN]
-    assert facts.lost([]) == facts.lost(missing) == []
+    assert facts.lost_tasks(missing) == []
+    assert facts.lost_tasks(missing) == facts.lost_tasks(missing) == missing[:MOST_SENT_AGAIN]
+    assert (
+        facts.lost_tasks(missing[MOST_SENT_AGAIN:]) == missing[MOST_SENT_AGAIN:][:MOST_SENT_AGAIN]
+    )
+    assert facts.lost_tasks([]) == facts.lost_tasks(missing) == []
 
 
 def test_idle_workers_are_counted_for_clients_that_wait() -> None:

@@ -29,7 +29,7 @@ class Board:
     def __init__(self, *tasks: Task) -> None:
         self.out, self.clients, placement = Outbox(1), Roster(), Placement()
         placement.add("a", WorkerFacts("tcp://a", (), "3.11"))
-        self.clients.heard("k", "peer-k", 0.0)
+        self.clients.hear("k", "peer-k", 0.0)
         self.iteration = Iteration(
             2000, JOB, 0, 7, [], {task.task: task for task in tasks}, {"k", "l"}
         )
@@ -125,7 +125,7 @@ def test_large_lists_are_told_in_rounds() -> None:
     names = [f"k{number:02}" for number in range(40)]
     board.iteration.clients = set(names)
     for name in names:
-        board.clients.heard(name, name, 0.0)
+        board.clients.hear(name, name, 0.0)
     board.lists.tell(board.iteration)
     board.lists.push(0.0)
     told = [one.message for one in board.out.drain()]
@@ -148,7 +148,7 @@ def test_who_speaks_hears_the_round_that_goes_on() -> None:
     nothing while it may be in flight.
     """
     board = Board(*[Task(number, 2000, 1, [], attempt=1, worker="a") for number in range(60_000)])
-    board.clients.heard("l", "peer-l", 0.0)
+    board.clients.hear("l", "peer-l", 0.0)
     board.lists.tell(board.iteration)
     board.lists.push(0.0)
     [first] = board.out.drain()

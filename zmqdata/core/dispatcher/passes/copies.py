@@ -49,8 +49,8 @@ class Copies:
 
     Example:
         >>> copies, epoch = Copies(), CopiesPass(1, "run", "process", 0)
-        >>> copies.opened("client", [epoch])
-        >>> ended = copies.left("client", at_end=True, now=7.0)
+        >>> copies.record_opening("client", [epoch])
+        >>> ended = copies.record_leaving("client", at_end=True, now=7.0)
         >>> copies.over_since(epoch)
         7.0
     """
@@ -60,7 +60,7 @@ class Copies:
         self._passes: OrderedDict[CopiesPass, _Progress] = OrderedDict()
         self._read_by: dict[str, list[CopiesPass]] = {}
 
-    def opened(self, client: str, passes: list[CopiesPass]) -> None:
+    def record_opening(self, client: str, passes: list[CopiesPass]) -> None:
         """Note that the client of a copy reads."""
         if not passes:
             return
@@ -73,7 +73,7 @@ class Copies:
         while len(self._passes) > PASSES_TIMED:
             self._passes.popitem(last=False)
 
-    def left(self, client: str, at_end: bool, now: float) -> list[CopiesPass]:
+    def record_leaving(self, client: str, at_end: bool, now: float) -> list[CopiesPass]:
         """Note that a client has left, or was given up. Return the passes that are over
         now.
 
@@ -105,7 +105,7 @@ class Copies:
         progress = self._passes.get(one)
         return None if progress is None else progress.over
 
-    def counted(self, member: tuple[str, str, str], before: int, now: float) -> None:
+    def record_count(self, member: tuple[str, str, str], before: int, now: float) -> None:
         """Note that the number of passes that a member's iterators skip was raised.
 
         Args:

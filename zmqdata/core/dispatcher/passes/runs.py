@@ -99,7 +99,7 @@ class Runs:
             if member != before:
                 self.out.commit(member)
             if before is not None and before.loaded != member.loaded:
-                self.copies.counted((name, key, one), before.loaded, now)
+                self.copies.record_count((name, key, one), before.loaded, now)
         if found.of_loader is not None:
             self.out.commit(found.of_loader)
 
@@ -189,7 +189,7 @@ class Runs:
             was_over = owner is not None and iteration.repetition - owner.base <= owner.ended
             if not was_over or self.copies.over_since(one) is not None:
                 passes.append(one)  # otherwise it was over before this dispatcher began
-        self.copies.opened(opening.client, passes)
+        self.copies.record_opening(opening.client, passes)
 
     def resume(self) -> None:
         """Continue where a former dispatcher left off: passes of copies that are
@@ -214,7 +214,7 @@ class Runs:
             at_end: True if it has read its repetition to the end.
             now: the time.
         """
-        for one in self.copies.left(client, at_end, now):
+        for one in self.copies.record_leaving(client, at_end, now):
             run = self.out.state.runs.get((job, one.run))
             owner = None if run is None else run.members.get(one.owner)
             if run is None or owner is None or run.reads.incarnation != one.incarnation:

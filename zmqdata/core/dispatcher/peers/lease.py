@@ -76,7 +76,7 @@ class Leases:
     def _is_free(self, iteration: Iteration) -> bool:
         return iteration.job.cache or not outlives_host(iteration.job)
 
-    def heard(self, beat: ClientHeartbeat) -> None:
+    def record_belief(self, beat: ClientHeartbeat) -> None:
         """Note whether a client believes that it reads alone."""
         if beat.alone:
             self._aware.discard(beat.client)
@@ -106,7 +106,7 @@ class Leases:
         one cable cut off all of them. That time does not count as silence of any
         client.
         """
-        quiet = self._hearing_of(iteration).heard(now)
+        quiet = self._hearing_of(iteration).hear(now)
         return 0.0 if self._is_free(iteration) else quiet
 
     def listen(self, now: float) -> float:
@@ -117,9 +117,9 @@ class Leases:
         count.
         """
         self._anybody.patience = max(self.timeout / 2, self._late)
-        quiet = self._anybody.heard(now)
+        quiet = self._anybody.hear(now)
         for hearing in self._hearing.values() if quiet else ():
-            hearing.heard(now)
+            hearing.hear(now)
         return quiet
 
     def hears(self, iteration: Iteration, now: float) -> bool:
@@ -136,9 +136,9 @@ class Leases:
         """Record that a former dispatcher has told the clients of shared iterations
         that they are shared.
         """
-        self._anybody.heard(now)
+        self._anybody.hear(now)
         for iteration in iterations:
-            self._hearing_of(iteration).heard(now)
+            self._hearing_of(iteration).hear(now)
             self._aware |= {client for client in iteration.clients if iteration.shares(client)}
 
     def is_over(self, member: Member, now: float) -> bool:

@@ -79,7 +79,7 @@ class Hearing:
 
     Example:
         >>> hearing = Hearing(patience=5.0)
-        >>> [hearing.heard(now) for now in (0.0, 4.0, 20.0, 21.0)]
+        >>> [hearing.hear(now) for now in (0.0, 4.0, 20.0, 21.0)]
         [0.0, 0.0, 16.0, 0.0]
     """
 
@@ -87,7 +87,7 @@ class Hearing:
         self.patience = patience
         self.last: float | None = None
 
-    def heard(self, now: float) -> float:
+    def hear(self, now: float) -> float:
         """Note that a peer speaks. Return the seconds of silence before; 0 if they are
         below the patience.
         """
@@ -122,7 +122,7 @@ class Roster:
     def __len__(self) -> int:
         return len(self.members)
 
-    def heard(self, name: str, peer: Peer, now: float) -> None:
+    def hear(self, name: str, peer: Peer, now: float) -> None:
         """Note that ``name`` spoke through ``peer``, and add it if it is new."""
         member = self.members.get(name)
         if member is None:
@@ -153,7 +153,7 @@ class Roster:
             if member is not None:
                 member.noticed, member.seen = max(member.noticed, when), max(member.seen, when)
 
-    def lost_contact(self, peer: Peer, now: float) -> None:
+    def lose_contact(self, peer: Peer, now: float) -> None:
         """Note that nothing can be sent to ``peer`` at present."""
         name = self._by_peer.get(peer)
         if name is not None and self.members[name].unreachable is None:

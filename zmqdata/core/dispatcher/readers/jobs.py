@@ -116,7 +116,7 @@ class Jobs:
         """Let a client join an iteration, which begins with its first client."""
         state = self.out.state
         if ask.client in state.client_iteration:
-            self.clients.heard(ask.client, peer, now)
+            self.clients.hear(ask.client, peer, now)
             self._answer(peer, ask, now)
             return
         is_gone = ask.iteration is not None and ask.iteration not in state.iterations
@@ -189,7 +189,7 @@ class Jobs:
             if not self.coordination.gives_way(peer, ask, iteration, holder, now):
                 return
             self._forget(holder, iteration, now)
-        self.clients.heard(ask.client, peer, now)
+        self.clients.hear(ask.client, peer, now)
         how = "follows"
         if found is not None:
             how, iteration = found.how, self.runs.begin(ask, found, now)
@@ -271,7 +271,7 @@ class Jobs:
         self.out.note_begin(iteration, "continues from states of its readers")
         self.incarnations.begin(gathering, number)
         for offer in gathering.present:
-            self.clients.heard(offer.ask.client, offer.peer, now)
+            self.clients.hear(offer.ask.client, offer.peer, now)
             self.runs.record_loaded(offer.ask, iteration, now)
             self.runs.open(offer.ask, iteration, "loaded")
         self._seat(iteration, now)
@@ -312,9 +312,9 @@ class Jobs:
             reason = self.admission.reason_unknown(beat.client, was_ours, beat.written)
             self._refuse_unknown(peer, beat.client, reason)
             return
-        self.leases.heard(beat)
+        self.leases.record_belief(beat)
         self._listen_to(iteration, now)
-        self.clients.heard(beat.client, peer, now)
+        self.clients.hear(beat.client, peer, now)
         self.absent.discard(beat.client)
         self.count(iteration, beat)
         self.coordination.count_steps(iteration, beat.client, beat.steps, beat.near, now)
@@ -329,7 +329,7 @@ class Jobs:
         task_list = self.hosting.lists.news(iteration, beat, now)
         lease = self.leases.grant(iteration, beat.client)
         idle = self.hosting.placement.idle_workers(iteration)
-        written = self.out.written(iteration)
+        written = self.out.counts_of(iteration)
         answered = m.ClientHeartbeatAnswered(
             beat.client, beat.report, task_list, beat.beat, lease, idle, written
         )

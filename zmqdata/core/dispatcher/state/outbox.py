@@ -79,7 +79,7 @@ class Outbox:
             )
         )
 
-    def written(self, iteration: Iteration) -> JournalCounts:
+    def counts_of(self, iteration: Iteration) -> JournalCounts:
         """Return the numbers of facts that this dispatcher has written of an
         iteration.
         """
@@ -90,7 +90,7 @@ class Outbox:
     def _proof_of(self, one: JournalCounts) -> int:
         return self.derive_seed(PROOF, one.mark, one.iteration, one.records, one.firm)
 
-    def lost(self, told: Iterable[JournalCounts]) -> Iterator[Lost]:
+    def losses(self, told: Iterable[JournalCounts]) -> Iterator[Lost]:
         """Yield the records that the journal lacks of each iteration, according to the
         numbers that a peer has from former dispatchers.
         """

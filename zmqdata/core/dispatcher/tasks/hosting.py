@@ -164,7 +164,7 @@ class Hosting:
                 self.placement.drop(name, number)
             elif number not in facts.reports or facts.reports[number].attempt != task.attempt:
                 missing.append(number)
-        for number in facts.lost(missing):
+        for number in facts.lost_tasks(missing):
             task = self.out.state.tasks[number]
             if number in facts.inherited:
                 # The worker may have dropped this attempt for a former dispatcher, of
@@ -424,7 +424,7 @@ class Hosting:
         dataset = self.out.state.datasets[iteration.job.dataset_id]
         ticket = self.out.ticket(iteration.iteration)
         definition = definition_of(task, iteration, dataset, self.holdings.taken(task), ticket)
-        return structs.replace(definition, written=self.out.written(iteration))
+        return structs.replace(definition, written=self.out.counts_of(iteration))
 
     # --- tasks lose hosts
 

@@ -78,7 +78,7 @@ class WorkerFacts:
         """Record the worker's reports."""
         self.reports = {report.task: report for report in reports}
 
-    def lost(self, missing: list[int]) -> list[int]:
+    def lost_tasks(self, missing: list[int]) -> list[int]:
         """Return the tasks missing from the worker's report that must be sent again.
 
         A task that only the latest report lacks is most likely in flight. The number is
@@ -87,7 +87,7 @@ class WorkerFacts:
 
         Example:
             >>> facts = WorkerFacts("tcp://w", (), "")
-            >>> facts.lost([3]), facts.lost([3, 4]), facts.lost([4])
+            >>> facts.lost_tasks([3]), facts.lost_tasks([3, 4]), facts.lost_tasks([4])
             ([], [3], [4])
         """
         known, self.missing = self.missing, set(missing)

@@ -104,7 +104,7 @@ class TaskLists:
             {task.task: task.left_out for task in iteration.live_tasks if task.left_out},
             self.out.ticket(iteration.iteration),
             tuple(sorted({task.task for task in owed} - {task.task for task in listed})),
-            self.out.written(iteration),
+            self.out.counts_of(iteration),
         )
 
     def readable(self, iteration: Iteration, client: str) -> Callable[[Task], bool]:
