@@ -13,6 +13,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -52,6 +53,7 @@ from zmqdata.worker.processes.accounts import check_account
 from zmqdata.worker.processes.interpreter import loading
 from zmqdata.worker.processes.keylending import lend_key
 from zmqdata.worker.processes.lifetime import (
+    StopRequest,
     StopSignals,
     exit_within,
     serve_beside_orphans,
@@ -83,6 +85,7 @@ def main(arguments: Sequence[str] | None = None, program: str = "zmqdata") -> in
     commands = {
         "dispatcher": dispatcher_main,
         "worker": worker_main,
+        "auto": auto_main,
         "status": status_main,
         "top": top_main,
         "doctor": doctor_main,
@@ -106,8 +109,10 @@ def main(arguments: Sequence[str] | None = None, program: str = "zmqdata") -> in
     parser.add_argument(
         "rest", nargs=argparse.REMAINDER, metavar="...", help="options of the command"
     )
-    chosen = parser.parse_args(arguments)
-    return commands[chosen.command](chosen.rest, f"{program} {chosen.command}")
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    chosen = parser.parse_args(given)
+    rest = given[given.index(chosen.command) + 1 :]  # `chosen.rest` lacks a leading `--`
+    return commands[chosen.command](rest, f"{program} {chosen.command}")
 
 
 def keygen_main(arguments: Sequence[str], program: str) -> int:
@@ -194,7 +199,7 @@ def metrics_socket(config: DispatcherConfig | WorkerConfig) -> socket.socket | N
 
 def serve_dispatcher(
     config: DispatcherConfig,
-    stop: StopSignals,
+    stop: StopRequest,
     ready: Callable[[int], None] = lambda port: None,
     metrics: socket.socket | None = None,
     synced: bool = True,
@@ -346,6 +351,17 @@ def worker_arguments(program: str) -> argparse.ArgumentParser:
     )
     add_shared_options(parser)
     return parser
+
+
+# --- both
+
+
+def auto_main(arguments: Sequence[str], program: str = "zmqdata auto") -> int:
+    """Run a process of a step of Slurm; return the exit code."""
+    from zmqdata.cli import auto
+
+    servers = auto.ServerCommands(serve_command, serve_dispatcher, supervise)
+    return auto.auto_main(arguments, program, servers)
 
 
 # --- shared by the commands

@@ -38,22 +38,25 @@ class DispatcherFile:
         self._path = Path(path).absolute()
         self._id = secrets.token_hex(8)
 
-    def write(self, address: str) -> None:
+    def write(self, address: str, mode: int = 0o644, **more: str) -> None:
         """Announce an address. Readers see the whole file or none.
 
         Args:
             address: endpoint at which the dispatcher listens now.
+            mode: permissions of the file.
+            more: further facts.
 
         Raises:
             OSError: the file cannot be written.
         """
         from zmqdata.messages import PROTOCOL_VERSION
 
-        facts = {"address": address, "protocol": PROTOCOL_VERSION, "id": self._id}
+        facts = {"address": address, "protocol": PROTOCOL_VERSION, "id": self._id, **more}
         draft = self._other()
         try:
+            draft.touch(mode=0o600)
             draft.write_text(json.dumps(facts) + "\n", encoding="utf-8")
-            draft.chmod(0o644)
+            draft.chmod(mode)
             os.replace(draft, self._path)
         except OSError as error:
             raise OSError(
@@ -84,7 +87,14 @@ class DispatcherFile:
 
 
 def address_in(path: str) -> str:
-    """Return the address of the dispatcher that a file announces.
+    """Return the address of the dispatcher that a file announces; errors are those of
+    ``facts_in``.
+    """
+    return facts_in(path)["address"]
+
+
+def facts_in(path: str) -> dict[str, str]:
+    """Return what a file announces, with its address in normal form.
 
     Raises:
         FileNotFoundError: no dispatcher has written the file yet.
@@ -114,7 +124,7 @@ def address_in(path: str) -> str:
             f"process version {PROTOCOL_VERSION}: their releases of zmqdata are incompatible. "
             "Install the same release on all machines."
         )
-    return address
+    return {**facts, "address": address}
 
 
 def _check_owner(path: str, found: os.stat_result) -> None:

@@ -18,6 +18,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from types import FrameType
+from typing import Protocol
 
 SIGNALLED = 128
 """Added to a signal's number, as shells do, to form the exit code of a process that a
@@ -45,6 +46,13 @@ _PIPELINES = tuple(
     for folder in ("iterators", "operations", os.path.join("worker", "tasks"))
 )
 """Folders with the code of the threads that run pipelines."""
+
+
+class StopRequest(Protocol):
+    """Tells a server when to stop."""
+
+    def wait(self, timeout: float | None) -> bool:
+        """Wait ``timeout`` seconds at most. Return True if a stop is requested."""
 
 
 class StopSignals:

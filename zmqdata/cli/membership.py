@@ -1,0 +1,291 @@
+"""Connections by which the processes of a step learn of each other's ends.
+
+The process of the dispatcher, the coordinator, listens. Each other process is a member:
+it connects, reports its exit code, and hears the verdict, which is the exit code of the
+step. A process that dies reports nothing: the system closes its connection, at which
+the other side knows at once.
+
+A file on the disk that the processes share has the address, and a secret by which the
+coordinator knows members. The secret travels in the clear. An attacker on the path
+gains nothing by it, as he can end the step by closing connections.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import secrets
+import select
+import selectors
+import socket
+import time
+from typing import Any
+
+from zmqdata.cli.step import KILLED, StepEnds, StepProcess
+from zmqdata.config.endpoints import split_address
+from zmqdata.errors import UnavailableError
+from zmqdata.transport.addresses import announced_address
+from zmqdata.transport.dispatcher_file import DispatcherFile, facts_in
+from zmqdata.worker.processes.lifetime import StopSignals, exit_within
+
+log = logging.getLogger(__name__)
+
+EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 - the other processes are on other machines
+START_SECONDS = 300.0
+"""Seconds within which all trainers start. Slurm starts all processes of a step at
+once, but each may import for minutes from a slow disk.
+"""
+END_SECONDS = 3.0
+"""Seconds within which workers end after the last trainer."""
+CLOSE_SECONDS = 1.5
+"""Seconds within which the dispatcher ends after the workers."""
+MOST_LINE = 4096
+"""Maximum number of bytes of a line of a member."""
+LOOK_EVERY = 0.2
+"""Seconds between two looks for the file."""
+
+
+class Connection:
+    """Sends and receives lines of JSON.
+
+    Args:
+        connected: the socket.
+    """
+
+    def __init__(self, connected: socket.socket) -> None:
+        self.socket = connected
+        self.number: int | None = None
+        self._heard = b""
+
+    def send(self, facts: Any) -> None:
+        """Send a line, unless the other side is gone."""
+        with contextlib.suppress(OSError):
+            self.socket.sendall(json.dumps(facts).encode() + b"\n")
+
+    def take(self) -> Any:
+        """Return the next line, or None if only a part of it has come.
+
+        Raises:
+            EOFError: the other side is gone.
+            ValueError: the line is malformed, or too long.
+        """
+        if b"\n" not in self._heard:
+            try:
+                received = self.socket.recv(MOST_LINE)
+            except OSError:
+                received = b""
+            if not received:
+                raise EOFError
+            self._heard += received
+        line, is_whole, rest = self._heard.partition(b"\n")
+        if not is_whole:
+            return None
+        self._heard = rest
+        return json.loads(line)
+
+    def check_length(self) -> None:
+        """Raise ValueError if what was received of a line is too long for a member."""
+        if len(self._heard) > MOST_LINE:
+            raise ValueError(f"a line of more than {MOST_LINE} bytes")
+
+
+class Coordinator:
+    """The side of the dispatcher's process. It announces itself when it is made, and
+    serves the connections while ``wait`` runs.
+
+    Args:
+        process: this process.
+    """
+
+    def __init__(self, process: StepProcess) -> None:
+        count = process.ranks + process.workers
+        self._ranks = process.ranks
+        self._awaited = set(range(1, count + 1))
+        self._ends = StepEnds(process.ranks, process.workers)
+        self._nodes: dict[int, str] = {}
+        self._members: dict[int, Connection] = {}
+        self._secret = secrets.token_hex(16)
+        self._starts_until = time.monotonic() + START_SECONDS
+        self._ends_until: float | None = None
+        self._selector = selectors.DefaultSelector()
+        self._listener = socket.create_server((EVERY_ADDRESS, 0), backlog=count + 16)
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        port = int(self._listener.getsockname()[1])
+        address = f"tcp://{announced_address(EVERY_ADDRESS, None, None, port)}"
+        self._file = DispatcherFile(process.step_file)
+        self._file.write(address, mode=0o600, secret=self._secret)
+
+    def wait(self, timeout: float | None) -> bool:
+        """Serve the members for so many seconds at most.
+
+        Returns:
+            True if the dispatcher must stop: the last trainer has ended, and all
+            workers have ended since, or had the time to.
+        """
+        for key, _ in self._selector.select(timeout):
+            if key.data is None:
+                accepted, _ = self._listener.accept()
+                self._selector.register(accepted, selectors.EVENT_READ, Connection(accepted))
+            else:
+                self._listen(key.data)
+        now = time.monotonic()
+        if now >= self._starts_until and self._awaited:
+            log.error(
+                "tasks %s of the step have not started within %.0f s",
+                sorted(self._awaited),
+                START_SECONDS,
+            )
+            for number in self._awaited:
+                self._ends.add(number, KILLED)
+            self._close_entrance()
+        verdict = self._ends.verdict
+        if verdict is None:
+            return False
+        if self._ends_until is None:
+            self._ends_until = now + END_SECONDS
+            self._tell(verdict, ranks=False)
+        if now < self._ends_until and any(number > self._ranks for number in self._members):
+            return False
+        # Trainers end last: at their exit code Slurm may kill what is left of the step.
+        self._tell(verdict, ranks=True)
+        exit_within(CLOSE_SECONDS, 0)
+        return True
+
+    def close(self) -> None:
+        """Remove the file, and close all connections."""
+        self._close_entrance()
+        for key in list(self._selector.get_map().values()):
+            if key.data is not None:
+                key.data.socket.close()
+        self._selector.close()
+
+    def _close_entrance(self) -> None:
+        self._awaited.clear()
+        self._file.remove()
+        if self._listener.fileno() >= 0:
+            self._selector.unregister(self._listener)
+            self._listener.close()
+
+    def _tell(self, verdict: int, ranks: bool) -> None:
+        for number, member in self._members.items():
+            if (number <= self._ranks) == ranks:
+                member.send({"verdict": verdict})
+
+    def _listen(self, connection: Connection) -> None:
+        try:
+            facts = connection.take()
+            connection.check_length()
+            if facts is not None and connection.number is None:
+                self._admit(connection, facts)
+            elif facts is not None and connection.number is not None:
+                self._end(connection.number, int(facts["code"]))
+        except (EOFError, ValueError, KeyError, TypeError):
+            self._selector.unregister(connection.socket)
+            connection.socket.close()
+            if connection.number is not None:
+                del self._members[connection.number]
+                self._end(connection.number, KILLED)
+
+    def _admit(self, connection: Connection, facts: dict[str, Any]) -> None:
+        number, node = int(facts["process"]), str(facts["node"])
+        if not secrets.compare_digest(str(facts["secret"]), self._secret):
+            raise ValueError("a stranger")
+        self._awaited.remove(number)
+        connection.number = number
+        self._members[number] = connection
+        if number <= self._ranks:
+            self._nodes[number] = node
+            if len(self._nodes) == self._ranks:
+                nodes = [self._nodes[one] for one in sorted(self._nodes)]
+                for one in self._nodes.keys() & self._members.keys():
+                    self._members[one].send({"nodes": nodes})
+        if not self._awaited:
+            self._close_entrance()
+
+    def _end(self, number: int, code: int) -> None:
+        is_first = not self._ends.first
+        self._ends.add(number, code)
+        if number <= self._ranks and is_first and code:
+            log.error("trainer %d has ended with exit code %d", number - 1, code)
+        # A trainer that has failed ends at once, so that Slurm can end the step if the
+        # user has asked it to (`--kill-on-bad-exit`).
+        is_rank = number <= self._ranks and number in self._members
+        if code and is_rank and self._ends.verdict is None:
+            self._members[number].send({"verdict": self._ends.first})
+
+
+class StepMember:
+    """The side of any other process.
+
+    Args:
+        process: this process.
+        stop: signals that end the wait for the coordinator.
+
+    Raises:
+        UnavailableError: the coordinator is not there.
+        InterruptedError: a signal has ended the wait.
+        OSError, DataServiceError: its file is unusable.
+    """
+
+    def __init__(self, process: StepProcess, stop: StopSignals) -> None:
+        until = time.monotonic() + START_SECONDS
+        while True:
+            with contextlib.suppress(FileNotFoundError):
+                facts = facts_in(process.step_file)
+                break
+            if stop.wait(LOOK_EVERY):
+                raise InterruptedError
+            if time.monotonic() >= until:
+                raise UnavailableError(
+                    f"Process 0 of the step has not written {process.step_file} for "
+                    f"{START_SECONDS:g} s. Its own lines say why, or the folder is not on a disk "
+                    "that all machines share. Submit the job from a folder that they share."
+                )
+        host, port = split_address(facts["address"].removeprefix("tcp://"))
+        try:
+            connected = socket.create_connection((host, port), START_SECONDS)
+        except OSError as error:
+            raise UnavailableError(
+                f"Process 0 of the step does not answer at {facts['address']} ({error}). Its own "
+                "lines say why it has ended, or a firewall is between the machines."
+            ) from None
+        connected.settimeout(None)
+        self._connection = Connection(connected)
+        self._connection.send(
+            {"secret": facts["secret"], "process": process.number, "node": process.node}
+        )
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable when ``hear`` will not wait."""
+        return self._connection.socket.fileno()
+
+    def hear(self, stop: StopSignals | None = None) -> dict[str, Any]:
+        """Wait for the next message of the coordinator.
+
+        Args:
+            stop: signals that end the wait.
+
+        Raises:
+            EOFError: the coordinator is gone.
+            InterruptedError: a signal has ended the wait.
+        """
+        while True:
+            if stop is not None:
+                if stop.received:
+                    raise InterruptedError
+                waiting = select.select([self.fileno(), stop.fileno()], [], [])[0]
+                if self.fileno() not in waiting:
+                    stop.drain()
+                    continue
+            message: dict[str, Any] | None = self._connection.take()
+            if message is not None:
+                return message
+
+    def tell(self, code: int) -> None:
+        """Report the exit code of this process."""
+        self._connection.send({"code": code})
+
+    def close(self) -> None:
+        """Close the connection; without a report, this process counts as killed."""
+        self._connection.socket.close()
