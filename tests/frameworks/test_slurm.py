@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import shlex
 import signal
+import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +17,7 @@ import pytest
 from tests.frameworks.launches import ALL, ASKED_FOR, all_wait, passes, program, ranks
 from tests.frameworks.slurm import Slurm, is_installed
 from zmqdata import LocalCluster
-from zmqdata.testing.cluster import await_condition
+from zmqdata.testing.cluster import await_condition, is_running
 
 pytestmark = [
     ASKED_FOR,
@@ -119,3 +122,82 @@ def test_a_step_whose_ranks_were_all_killed_reads_everything(
     await_condition(lambda: slurm.state(job) == "COMPLETED", 90.0, "the end of the job")
     assert passes(after) == [ALL, ALL]
     assert keys(before) == keys(after)
+
+
+END = 5.0
+"""Seconds within which a step of ``zmqdata auto`` ends with its last trainer."""
+WAITING = "trap 'kill $!; exit 0' TERM; tail -f /dev/null & touch {}/begun; while :; do wait; done"
+"""A trainer that ends at SIGTERM, as one does that has saved its state."""
+
+
+def auto(count: int, script: str, *options: str) -> list[str]:
+    """Return the command of a step whose trainers run a script of the shell."""
+    program = [sys.executable, "-m", "zmqdata", "auto", *options, "--", "sh", "-c", script]
+    return ["srun", f"-n{count}", *program]
+
+
+def test_a_step_is_a_whole_service(slurm: Slurm, tmp_path: Path) -> None:
+    """The two trainers of a step read each row once in each epoch, as ranks 0 and 1."""
+    read = shlex.join(program("", tmp_path / "read")).replace("''", '"$ZMQDATA_DISPATCHER"')
+    slurm.call(*auto(4, f"exec {read}", "--trainers=2"))
+    assert passes(tmp_path / "read") == [ALL, ALL]
+    assert [told.split()[1] for told in ranks(tmp_path / "read")] == ["0", "1"]
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "option"),
+    [
+        ("true", 0, "--wait=2"),
+        ("exit 3", 3, "--kill-on-bad-exit=1"),
+        ("kill -KILL $$", 137, "--kill-on-bad-exit=0"),
+        ("kill -KILL $PPID; read _", 137, "--wait=2"),
+    ],
+)
+def test_a_step_ends_with_its_rank(
+    slurm: Slurm, tmp_path: Path, script: str, code: int, option: str
+) -> None:
+    """The step has the exit code of its trainer, and ends within seconds of its end,
+    whatever the options of ``srun``.
+    """
+    command = auto(3, f"touch {tmp_path}/ends; {script}")
+    command.insert(1, option)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, env=slurm.environment
+    )
+    assert time.time() - (tmp_path / "ends").stat().st_mtime < END
+    assert done.returncode == code, done.stdout + done.stderr
+
+
+def test_the_first_code_of_a_step_counts(slurm: Slurm, tmp_path: Path) -> None:
+    """The step has the first code of a trainer that is not 0, not the highest."""
+    script = f"[ $SLURM_PROCID = 1 ] && {{ touch {tmp_path}/go; exit 3; }}; "
+    script += f"while [ ! -e {tmp_path}/go ]; do :; done; exit 7"
+    command = auto(4, script, "--trainers=2")
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, env=slurm.environment
+    )
+    assert done.returncode == 3, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("how", ["dispatcher killed", "SIGTERM", "scancel"])
+def test_a_step_ends_as_a_whole(
+    slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """The step ends within seconds of the death of the dispatcher, and at SIGTERM."""
+    monkeypatch.chdir(tmp_path)  # a killed dispatcher leaves its file there
+    job = slurm.submit(shlex.join(auto(3, WAITING.format(tmp_path))), "-n3")
+    await_condition((tmp_path / "begun").exists, 60.0, "the trainer")
+    lines = slurm.call("scontrol", "listpids", f"{job}.0").splitlines()[1:]
+    rows = [line.split() for line in lines]
+    tasks = {number: int(pid) for pid, _, _, _, number in rows if number != "-"}
+    begun = time.monotonic()
+    if how == "dispatcher killed":
+        os.kill(tasks["0"], signal.SIGKILL)
+    else:
+        slurm.call("scancel", *(["--signal=TERM"] if how == "SIGTERM" else []), job)
+    ended = {"FAILED", "COMPLETED", "CANCELLED"}
+    await_condition(lambda: slurm.state(job) in ended, 60.0, "the end of the job")
+    assert time.monotonic() - begun < END + 2.0  # Slurm looks now and then
+    state = {"dispatcher killed": "FAILED", "SIGTERM": "COMPLETED", "scancel": "CANCELLED"}
+    assert slurm.state(job) == state[how]
+    await_condition(lambda: not any(map(is_running, tasks.values())), END, "the end of all")
