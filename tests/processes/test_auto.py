@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.frameworks.launches import ROOT
+from tests.full import full
 from zmqdata.testing.cluster import await_condition, descendants, is_running
 from zmqdata.worker.processes.supervisor import NO_DISPATCHER
 
@@ -132,6 +133,7 @@ def test_two_ranks_read_each_row_once(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir() if "zmqdata" in path.name] == []
 
 
+@pytest.mark.full
 def test_the_first_code_of_a_rank_is_that_of_the_step(tmp_path: Path) -> None:
     """A trainer that fails ends at once, the others go on, and later codes are not
     those of the step.
@@ -166,9 +168,9 @@ def stop_all(step: Step) -> None:
     ("script", "event", "codes"),
     [
         (DEAF, kill_command, [0, 137, 0]),
-        (DEAF, kill_rank, [0, -9, 0]),
+        full(DEAF, kill_rank, [0, -9, 0]),
         (DEAF, kill_dispatcher, [-9, NO_DISPATCHER, NO_DISPATCHER]),
-        (WAITING, stop_all, [0, 0, 0]),
+        full(WAITING, stop_all, [0, 0, 0]),
     ],
     ids=["command killed", "trainer killed", "dispatcher killed", "SIGTERM to all"],
 )
@@ -184,6 +186,7 @@ def test_all_ends_with_the_last_rank_or_the_dispatcher(
         step.check_end(codes)
 
 
+@pytest.mark.full
 def test_a_step_without_a_working_worker_ends(tmp_path: Path) -> None:
     """If every worker has failed, the trainers end, and the code of a worker is that of
     the step.
@@ -195,6 +198,7 @@ def test_a_step_without_a_working_worker_ends(tmp_path: Path) -> None:
         assert step.log.count("\n") < 10
 
 
+@pytest.mark.full
 def test_a_missing_command_is_a_line(tmp_path: Path) -> None:
     """A command that cannot be started ends the step with 2, and a line that names
     it.
