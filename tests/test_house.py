@@ -70,7 +70,6 @@ SMALL = {
     "zmqdata.cli.save_progress": "the only code that needs the bars of rich",
     "zmqdata.core.dispatcher.tasks.detours": "a feature, under its name in every wing",
     "zmqdata.core.dispatcher.state.trace": "a subject of its own among what is known",
-    "zmqdata.hosts.workers": "the options of the workers of all hosts",
     "zmqdata.hosts.local": "a host, as each module beside it",
     "zmqdata.messages.diagnosis": "a family of messages, as each module beside it",
     "zmqdata.transport.clocks": "the only code that reads the clock of a suspended machine",

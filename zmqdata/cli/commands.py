@@ -93,6 +93,7 @@ def main(arguments: Sequence[str] | None = None, program: str = "zmqdata") -> in
         "autoscale": autoscale_main,
         "audit": audit_main,
         "replay": replay_main,
+        "slurm": slurm_main,
         "save-status": save_status_main,
         "dashboard": dashboard_main,
         "report": report_main,
@@ -143,6 +144,13 @@ def replay_main(arguments: Sequence[str], program: str) -> int:
     from zmqdata.cli import replay
 
     return replay.replay_main(arguments, program)
+
+
+def slurm_main(arguments: Sequence[str], program: str) -> int:
+    """Print a batch script for Slurm; return the exit code."""
+    from zmqdata.cli import slurm
+
+    return slurm.slurm_main(arguments, program)
 
 
 def trace_main(arguments: Sequence[str], program: str) -> int:

@@ -63,11 +63,13 @@ class Host(AbstractContextManager["Host"]):
 
     Attributes:
         poll: seconds between two questions whether the last workers have ended.
+        look_every: seconds between two questions to the engine otherwise.
 
     Ours: Dask's cluster managers have ``scale`` and ``adapt``, too.
     """
 
     poll = 0.05
+    look_every = LOOK_EVERY
 
     def __init__(self, service: Service, kind: str, processes: int | None, patience: float) -> None:
         self.service = parse_service(service)
@@ -317,7 +319,7 @@ class Host(AbstractContextManager["Host"]):
                 self._turn(time.monotonic())
             except HostError as error:
                 self._say("engine", error)
-            self._wake.wait(LOOK_EVERY)
+            self._wake.wait(self.look_every)
 
     def _turn(self, now: float) -> None:
         states = self._states()

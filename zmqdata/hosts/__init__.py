@@ -7,5 +7,6 @@ from __future__ import annotations
 
 from zmqdata.cluster.host import Host, HostError
 from zmqdata.hosts.local import Local
+from zmqdata.hosts.slurm import Slurm
 
-__all__ = ["Host", "HostError", "Local"]
+__all__ = ["Host", "HostError", "Local", "Slurm"]
