@@ -16,7 +16,7 @@ test test-full durations coverage test-torch-core: export OPENBLAS_NUM_THREADS :
 test test-full durations coverage test-torch-core: export OMP_NUM_THREADS := 1
 
 .NOTPARALLEL:
-.PHONY: demo test test-full durations test-pythons test-tfdata compile-tests torch test-torch-core test-torch test-frameworks test-slurm test-mpi test-looking dashboard-demo simulate fuzz coverage lint types layers docs bench bench-quick bench-curves bench-publish bench-dataset bench-sharing bench-torch bench-gpu build locked lock release audit clean bench-attacks
+.PHONY: demo test test-full durations test-pythons test-tfdata compile-tests torch test-torch-core test-torch test-frameworks test-slurm test-engines test-mpi test-looking dashboard-demo simulate fuzz coverage lint types layers docs bench bench-quick bench-curves bench-publish bench-dataset bench-sharing bench-torch bench-gpu build locked lock release audit clean bench-attacks
 demo: .venv/.run-ready ; $(BIN)/python examples/audit.py $(ARGS)
 test: .venv/.dev-ready ; $(BIN)/python -m pytest $(SHARED) $(ARGS)
 # The hundred slowest tests of `make test`, in a file that git ignores.
@@ -38,6 +38,8 @@ test-torch: .venv-torch/.ready ; .venv-torch/bin/python -m pytest tests/pytorch 
 test-frameworks: .venv-frameworks/.ready ; .venv-frameworks/bin/python -m pytest tests/frameworks/test_ray.py tests/frameworks/test_notebook.py $(ARGS)
 # As root, on Debian and Ubuntu: the daemons of Slurm run in a temporary folder while the tests do.
 test-slurm: .venv/.dev-ready ; $(call bring,srun,slurm-wlm munge) && ZMQDATA_LAUNCHERS=1 $(BIN)/python -m pytest tests/frameworks/test_slurm.py $(ARGS)
+# The same suite of hosts on this machine and on a Slurm of three nodes, as above.
+test-engines: .venv/.dev-ready ; $(call bring,srun,slurm-wlm munge) && ZMQDATA_ENGINES=1 $(BIN)/python -m pytest tests/engines $(ARGS)
 test-mpi: .venv/.dev-ready ; $(call bring,mpirun.openmpi,openmpi-bin) && ZMQDATA_LAUNCHERS=1 $(BIN)/python -m pytest tests/frameworks/test_mpi.py $(ARGS)
 # Pages in a real browser, and each panel and alert rule put to a real Prometheus: never in .ci/run.
 test-looking: .venv-looking/.ready ; $(call bring,chromium,chromium) && $(call bring,promtool,prometheus) && ZMQDATA_LOOKING=1 .venv-looking/bin/python -m pytest tests/looking tests/dashboard $(ARGS)

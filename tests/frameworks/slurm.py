@@ -1,4 +1,6 @@
-"""A Slurm of one node in a folder, with daemons of its own and without systemd."""
+"""A Slurm of three nodes in a folder, with daemons of its own and without systemd. Jobs
+of the partition ``urgent`` preempt those of ``spot``.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +27,11 @@ AuthInfo=socket={folder}/munge.sock
 CryptoType=crypto/munge
 SlurmctldPort={ports[0]}
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
+SlurmdSpoolDir={folder}/spool/%n
 SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
-SlurmdLogFile={folder}/slurmd.log
+SlurmdLogFile={folder}/slurmd-%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 MpiDefault=none
@@ -39,14 +41,22 @@ SchedulerType=sched/backfill
 SchedulerParameters=sched_interval=2,bf_interval=2,batch_sched_delay=0
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
 JobRequeue=1
-KillWait=10
+KillWait=15
+MinJobAge=60
 ReturnToService=2
 SlurmdParameters=config_overrides
-NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=4 Boards=1 \
-SocketsPerBoard=1 CoresPerSocket=4 ThreadsPerCore=1 RealMemory=1000 State=UNKNOWN
-PartitionName=all Nodes=n1 Default=YES MaxTime=INFINITE State=UP
+{nodes}
+PartitionName=spot Nodes=n[1-{count}] Default=YES MaxTime=INFINITE State=UP PriorityTier=1 \
+PreemptMode=REQUEUE GraceTime=15
+PartitionName=urgent Nodes=n[1-{count}] MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF
 """
+NODE = """NodeName=n{number} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=4 Boards=1 \
+SocketsPerBoard=1 CoresPerSocket=4 ThreadsPerCore=1 RealMemory=1000 State=UNKNOWN"""
+NODES = 3
+"""Number of nodes, each of which claims to have four processors."""
 
 
 def is_installed() -> bool:
@@ -78,11 +88,15 @@ class Slurm:
 
     def call(self, *command: str) -> str:
         """Run a command of Slurm to its end, and return what it has printed."""
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=120, env=self.environment
-        )
+        done = self.attempt(*command)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
+
+    def attempt(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """Run a command of Slurm to its end, whatever becomes of it."""
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=120, env=self.environment
+        )
 
     def submit(self, script: str, *options: str) -> str:
         """Submit a batch script of two tasks, and return the number of its job."""
@@ -108,8 +122,14 @@ class Slurm:
         key = folder / "munge.key"
         key.touch(mode=0o600)
         key.write_bytes(secrets.token_bytes(1024))
-        place = {"host": socket.gethostname(), "folder": folder, "ports": free_ports(2)}
-        (folder / "slurm.conf").write_text(CONFIGURATION.format(**place))
+        host, ports = socket.gethostname(), free_ports(1 + NODES)
+        nodes = "\n".join(
+            NODE.format(number=number, host=host, port=ports[number])
+            for number in range(1, NODES + 1)
+        )
+        (folder / "slurm.conf").write_text(
+            CONFIGURATION.format(host=host, folder=folder, ports=ports, nodes=nodes, count=NODES)
+        )
         self._run(
             "munged",
             "--force",
@@ -122,8 +142,9 @@ class Slurm:
         )
         await_condition((folder / "munge.sock").exists, what="munged")
         self._run("slurmctld", "-D", "-i")
-        self._run("slurmd", "-D", "-N", "n1")
-        await_condition(self._is_idle, 60.0, "an idle node")
+        for number in range(1, NODES + 1):
+            self._run("slurmd", "-D", "-N", f"n{number}")
+        await_condition(self._is_idle, 60.0, "idle nodes")
 
     def _is_idle(self) -> bool:
         done = subprocess.run(
@@ -133,10 +154,10 @@ class Slurm:
             timeout=60,
             env=self.environment,
         )
-        return done.stdout.strip() == "1"
+        return done.stdout.strip() == str(NODES)
 
     def _run(self, *command: str) -> None:
-        log = self._daemons.enter_context((self.folder / f"{command[0]}.out").open("w"))
+        log = self._daemons.enter_context((self.folder / f"{command[0]}.out").open("a"))
         daemon = subprocess.Popen(command, stdout=log, stderr=log, env=self.environment)
         self._daemons.callback(_end(daemon))
 

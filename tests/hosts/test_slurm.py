@@ -124,9 +124,10 @@ def test_an_ended_worker_is_replaced(
     fake.end("1")
     await_condition(lambda: fake.count() == 2, 10.0, "the next job")
     assert [name for _, name in fake.jobs().values()] == [name]
-    [told] = [one.getMessage() for one in caplog.records if "has ended" in one.getMessage()]
-    assert f"worker {name} (job 1) has ended: state FAILED, exit code 2:0." in told
-    assert f"{output}: zmqdata worker: the key; it is started again" in told
+    [told] = [one.getMessage() for one in caplog.records if "ended as" in one.getMessage()]
+    assert f"worker {name} is started again: it ended as job 1, in state FAILED," in told
+    assert "with exit code 2:0." in told
+    assert told.endswith(f"{output}: zmqdata worker: the key")
 
 
 def test_output_that_is_elsewhere_is_no_error(

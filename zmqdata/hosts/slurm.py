@@ -365,7 +365,7 @@ class Slurm(Host):
             facts = dict(part.split("=", 1) for part in told.split() if "=" in part)
         path = self._output(name, job)
         return (
-            f"(job {job}) has ended: state {facts.get('JobState', 'unknown')}, exit code "
+            f"ended as job {job}, in state {facts.get('JobState', 'unknown')}, with exit code "
             f"{facts.get('ExitCode', 'unknown')}. The last line of {path}: {_last_line(path)}"
         )
 

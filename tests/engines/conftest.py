@@ -1,0 +1,48 @@
+"""The engines of ``make test-engines``, and a service for workers of their hosts."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.engines.engines import Engine, LocalEngine, SlurmEngine
+from tests.frameworks.slurm import Slurm, is_installed
+from zmqdata import DispatcherConfig, DispatchServer
+
+
+@pytest.fixture(scope="session")
+def slurm() -> Iterator[Slurm]:
+    """A Slurm of three nodes, to which this process belongs."""
+    if "ZMQDATA_ENGINES" not in os.environ or not is_installed():
+        pytest.skip("only `make test-engines` runs it, as root, with Slurm installed")
+    # munged refuses a folder into which others may write; a socket has a short path.
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        Path(folder).chmod(0o755)
+        with Slurm(Path(folder)) as made:
+            patch.setenv("SLURM_CONF", made.environment["SLURM_CONF"])
+            yield made
+
+
+@pytest.fixture(params=["Local", "Slurm"])
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
+    """An engine."""
+    if request.param == "Local":
+        return LocalEngine()
+    return SlurmEngine(request.getfixturevalue("slurm"), tmp_path)
+
+
+@pytest.fixture
+def queue(slurm: Slurm, tmp_path: Path) -> SlurmEngine:
+    """The engine that has a queue."""
+    return SlurmEngine(slurm, tmp_path)
+
+
+@pytest.fixture
+def service() -> Iterator[str]:
+    """Address of a dispatcher in this process."""
+    with DispatchServer(DispatcherConfig(worker_timeout_ms=4_000)) as server:
+        yield server.target
