@@ -56,6 +56,7 @@ TESTED_IN = {
     "config/dashboard.py": "dashboard/test_server.py",
     "config/metrics.py": "metrics/test_serving.py",
     "config/telemetry.py": "cli/test_trace.py",
+    "cli/slurm.py": "hosts/test_slurm_scripts.py",
     "cli/step.py": "cli/test_auto.py",
     "core/client/events.py": "core/test_events.py",
     "core/client/profile.py": "dataset/test_profiling.py",
@@ -91,8 +92,8 @@ TESTED_IN = {
 OF_EACH = {
     "operations": "iterators/test_random_access.py iterators/test_naming.py",
 }
-"""Tests of a feature that each module of a folder has: access to elements by number, and
-their names.
+"""Tests of a feature that each module of a folder has: access to elements by number,
+and their names.
 """
 BELOW = {
     "core/dispatcher/datasets.py": 94,
