@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from zmqdata import errors as errors
+    from zmqdata import hosts as hosts
     from zmqdata import jax as jax
     from zmqdata import keras as keras
     from zmqdata import tensorflow as tensorflow
@@ -113,7 +114,10 @@ _HOMES = {
 _ADAPTERS = ("jax", "keras", "tensorflow", "torch")
 """Modules that need a framework of the same name."""
 
-__all__ = ["errors", "testing", *_HOMES]
+_PACKAGES = ("errors", "hosts", "testing")
+"""Packages that are public as a whole."""
+
+__all__ = [*_PACKAGES, *_HOMES]
 
 
 if not TYPE_CHECKING:  # a type checker finds a mistyped name
@@ -121,7 +125,7 @@ if not TYPE_CHECKING:  # a type checker finds a mistyped name
     def __getattr__(name: str) -> Any:
         if name in _HOMES:
             value = getattr(importlib.import_module(_HOMES[name]), name)
-        elif name in ("errors", "testing"):
+        elif name in _PACKAGES:
             value = importlib.import_module(f"zmqdata.{name}")
         elif name in _ADAPTERS:
             try:

@@ -96,7 +96,7 @@ def test_a_command_that_does_not_exist_is_logged(caplog: pytest.LogCaptureFixtur
     [
         (["--", "scale"], "COMMAND must have {n}"),
         ([], "COMMAND must have {n}"),
-        (["--min=3", "--max=2", "--", "scale", "{n}"], "`minimum`=3 exceeds `maximum`=2"),
+        (["--min=3", "--max=2", "--", "scale", "{n}"], "(`--min`) exceeds `maximum`=2"),
         (["--interval=0", "--", "scale", "{n}"], "`interval` must be at least"),
         (["--max=-1", "--", "scale", "{n}"], "`maximum`"),
     ],

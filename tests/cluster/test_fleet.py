@@ -140,6 +140,34 @@ def test_an_end_soon_after_the_start_counts_as_a_refused_start(engine: Engine) -
     assert 10 < engine.starts < 22
 
 
+def test_pauses_grow_beside_a_healthy_worker(engine: Engine) -> None:
+    """A worker that the engine always refuses is not started again and again because
+    another one runs.
+    """
+    fleet = Fleet("w")
+    fleet.grow(1)
+    for now in (0.0, 20.0):
+        engine.turn(fleet, now)
+        engine.states = {"w-0": RUNNING}
+    engine.turn(fleet, 20.0 + HEALTHY_AFTER)
+    fleet.grow(1)
+    engine.refuses, engine.starts = 1.0, 0
+    for step in range(4 * 120):
+        engine.turn(fleet, 40.0 + step / 4)
+    assert engine.starts < 12
+
+
+def test_workers_that_end_together_are_one_failure(engine: Engine) -> None:
+    """A node that takes all of its workers along costs no minute."""
+    fleet = Fleet("w")
+    fleet.grow(16)
+    engine.turn(fleet, 0.0)
+    engine.states = {}
+    engine.turn(fleet, 1.0)
+    engine.turn(fleet, 1.5)
+    assert len(engine.states) == 16
+
+
 def test_a_healthy_worker_ends_the_pauses(engine: Engine) -> None:
     """After a worker has run for long, the first failure pauses for a moment again."""
     fleet = Fleet("w")

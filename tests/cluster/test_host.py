@@ -32,10 +32,13 @@ class MemoryHost(Host):
         super().__init__(service, "memory", 1, patience=0.2)
         self.states: dict[str, str] = {}
         self.drains, self.fault = drains, ""
+        self.bug: BaseException | None = None
         self.killed: list[str] = []
         self.launched = threading.Semaphore(0)
 
     def _states(self) -> dict[str, str]:
+        if self.bug is not None:
+            raise self.bug
         if self.fault:
             raise HostError(self.fault)
         return dict(self.states)
@@ -153,7 +156,7 @@ def test_an_engine_that_is_gone_leaves_names(caplog: pytest.LogCaptureFixture) -
         (lambda host: host.start("2"), TypeError, "`n`"),
         (lambda host: host.scale(5000), ValueError, "`n`"),
         (lambda host: host.stop("memory-1"), TypeError, r"write \['memory-1'\]"),
-        (lambda host: host.adapt(3, 2), ValueError, "`minimum`=3 exceeds `maximum`=2"),
+        (lambda host: host.adapt(3, 2), ValueError, r"`minimum`=3 .* exceeds `maximum`=2"),
         (lambda host: host.adapt(0, 2, interval=0), ValueError, "`interval` must be at least"),
         (lambda host: host.adapt(0, 2, interval="1"), TypeError, "`interval` must be"),
     ],
@@ -173,11 +176,45 @@ def test_bounds_clamp_workers_of_several_processes() -> None:
     assert (Bounds(2, 5).clamped(0, 1), Bounds(2, 5).clamped(9, 1)) == (2, 5)
 
 
+def test_a_fault_of_the_host_ends_no_wish(
+    host: MemoryHost, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After an unforeseen error the host goes on, and the log has it once."""
+    host.bug = ValueError("no such table")
+    host.start(1)
+    await_condition(lambda: "ValueError: no such table" in caplog.text, SOON, "the log")
+    host.bug = None
+    await_condition(lambda: host.states, SOON, "the worker")
+    assert caplog.text.count("no such table") == 1
+
+
+def test_a_close_that_was_interrupted_is_repeated() -> None:
+    """Ctrl-C, or an engine that is gone, leaves a host that can be closed again."""
+    host = MemoryHost()
+    host.start(1)
+    await_condition(lambda: host.states, SOON, "a worker")
+    host.bug = KeyboardInterrupt()
+    host._halt()
+    with pytest.raises(KeyboardInterrupt):
+        host.close()
+    host.bug, host.fault = None, "no controller"
+    with pytest.raises(HostError, match="no controller"):
+        host.close()
+    host.fault = ""
+    host.close()
+    assert host.states == {}
+
+
+def test_a_signal_handler_cannot_close_what_it_interrupts(host: MemoryHost) -> None:
+    """A handler that interrupts a call gets an error that names ``SystemExit``."""
+    with host._state, pytest.raises(RuntimeError, match="raise SystemExit"):
+        host.close()
+
+
 def test_only_one_host_follows_the_dispatcher(dispatcher: DispatchServer) -> None:
     """A second host is refused with the name of the first, until that ends."""
     with MemoryHost(dispatcher.target) as first, MemoryHost(dispatcher.target) as second:
         first.adapt(1, 2, interval=60.0)
-        assert first._follower is not None
         with pytest.raises(FailedPreconditionError, match=first._follower.name):
             second.adapt(1, 2)
         assert second.running() == {}

@@ -127,6 +127,8 @@ def test_a_local_cluster_follows_the_number(monkeypatch: pytest.MonkeyPatch) -> 
         cluster.adapt(1, 1, interval=0.1)
         await_condition(lambda: len(cluster.workers) == 1, SOON, "one worker")
         reader.close()
+        cluster.add_worker()
+        await_condition(lambda: len(cluster.workers) == 1, SOON, "one worker again")
     with pytest.raises(RuntimeError, match="closed"):
         cluster.adapt(0, 1)
 
@@ -138,4 +140,4 @@ def test_a_cluster_that_is_dropped_ends_with_its_host() -> None:
     host = cluster._host
     assert host is not None
     del cluster
-    await_condition(host._closed.is_set, SOON, "the end of the host")
+    await_condition(host._halted.is_set, SOON, "the end of the host")

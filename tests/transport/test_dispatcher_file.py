@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -94,16 +95,24 @@ def test_a_file_of_another_user_is_refused(path: Path) -> None:
         address_in(str(path))
 
 
-def test_a_pipe_is_refused_at_once(path: Path) -> None:
-    """A named pipe, at which a reader would wait forever, is refused."""
-    os.mkfifo(path)
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_is_refused_at_once(path: Path, make: Callable[[Path], None]) -> None:
+    """A named pipe, at which a reader would wait forever, and a folder are refused."""
+    make(path)
     with pytest.raises(FailedPreconditionError, match="no regular file"):
         address_in(str(path))
 
 
 @pytest.mark.parametrize(
     "content",
-    ["", "{}", "[1]", '{"address": 5, "protocol": 6}', '{"address": "tcp://h", "protocol": 6}'],
+    [
+        *("", "{}", "[1]", "[" * 60_000),
+        '{"address": 5, "protocol": 6}',
+        '{"address": "tcp://h", "protocol": 6}',
+        '{"address": "http://h:1", "protocol": 6}',
+        '{"address": "tcp://h:1", "protocol": Infinity}',
+        '{"address": "file:/etc/passwd", "protocol": 6}',
+    ],
 )
 def test_a_file_that_no_dispatcher_wrote_is_refused(path: Path, content: str) -> None:
     """A file without an address and a version is named in the error."""

@@ -100,14 +100,14 @@ def autoscale(chosen: argparse.Namespace) -> int:
     bounds = Bounds(settings.minimum, settings.maximum, settings.interval)
     address, each = settings.dispatcher_address, settings.processes_each or None
     runner = CommandRunner(command_of(chosen.command))
-    follower = Follower(address, "autoscale", bounds, each)
+    follower = Follower(address, "autoscale", each)
     stop, told = StopSignals(), ""
     with closing(stop), closing(runner), closing(follower):
         while not stop.wait(LOOK_EVERY):
             now = time.monotonic()
             try:
                 if follower.is_due(now):
-                    runner.wanted = follower.ask()
+                    runner.wanted = follower.ask(bounds)
                     told = ""
             except UnavailableError as error:
                 if told != str(error):
@@ -190,7 +190,7 @@ class CommandRunner:
             self._done, self._failures, self._due = self._number, 0, now
             log.info("the command has set %d workers", self._number)
             return
-        self._output.seek(0)
+        self._output.seek(max(0, os.fstat(self._output.fileno()).st_size - 4 * MOST_OUTPUT))
         wrote = self._output.read().decode(errors="replace").strip()[-MOST_OUTPUT:]
         how = f"was killed after {COMMAND_SECONDS:g} s" if is_late else describe_exit(code)
         self._fail(now, f"{how}, and wrote: {wrote or 'nothing'}")

@@ -271,14 +271,15 @@ def supervise(program: str, chosen: argparse.Namespace, stop: StopSignals) -> in
         stop_with_parent(stop, grace + LAST_SECONDS)
     endpoint = parse_service(config.dispatcher_address)
     patience = config.dispatcher_timeout_ms / 1000
-    if not await_dispatcher_file(endpoint, patience, stop):
-        return 0
+    processes = chosen_settings(ProcessSettings, chosen)
+    ends = time.monotonic() + processes.drawn_lifetime()
+    if not await_dispatcher_file(endpoint, patience, stop, ends):
+        return code_of_end(stop, chosen)
     for host in (endpoint_host(current_address(endpoint)), config.host):
         if host not in (None, "*"):
             resolve_host(str(host))
     for text in start_warnings(config):
         log.warning("%s", text)
-    processes = chosen_settings(ProcessSettings, chosen)
     account = processes.account()
     if account is not None:
         check_account(account, config.pipeline_cache_dir)
@@ -298,19 +299,28 @@ def supervise(program: str, chosen: argparse.Namespace, stop: StopSignals) -> in
         account,
         inherited,
         [() if one is None else (one,) for one in metrics],
-        processes.drawn_lifetime(),
+        ends - time.monotonic(),
         Desertion(endpoint, patience),
     )
-    code = supervisor.run()
-    is_signalled = bool(stop.received) and not (stop.hurried or chosen.exit_with_parent)
-    if code == 0 and is_signalled and "SLURM_JOB_ID" in os.environ:
-        code = SIGNALLED_BY_SLURM
+    code = supervisor.run() or code_of_end(stop, chosen)
     return complain(program, supervisor.error, code) if supervisor.error else code
 
 
-def await_dispatcher_file(endpoint: str, patience: float, stop: StopSignals) -> bool:
+def code_of_end(stop: StopSignals, chosen: argparse.Namespace) -> int:
+    """Return the exit code of a worker that has ended in order."""
+    is_signalled = bool(stop.received) and not (stop.hurried or chosen.exit_with_parent)
+    return SIGNALLED_BY_SLURM if is_signalled and "SLURM_JOB_ID" in os.environ else 0
+
+
+def await_dispatcher_file(endpoint: str, patience: float, stop: StopSignals, ends: float) -> bool:
     """Wait until a dispatcher has written the file that an endpoint names, if it names
-    one. Return False if a signal has ended the wait.
+    one. Return False if a signal, or the lifetime of the worker, has ended the wait.
+
+    Args:
+        endpoint: what ``parse_service`` returns.
+        patience: seconds to wait at most.
+        stop: signals that end the wait.
+        ends: end of the lifetime.
 
     Raises:
         SystemExit: the file was not written for too long.
@@ -323,7 +333,7 @@ def await_dispatcher_file(endpoint: str, patience: float, stop: StopSignals) -> 
         path = endpoint.removeprefix(FILE_SCHEME)
         log.info("waiting for a dispatcher to write its address to %s", path)
     while not current_address(endpoint):
-        if stop.wait(READ_EVERY):
+        if stop.wait(READ_EVERY) or time.monotonic() >= ends:
             return False
         if time.monotonic() >= until:
             raise SystemExit(

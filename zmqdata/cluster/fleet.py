@@ -28,6 +28,8 @@ class _Member:
     """True if the engine has accepted it since it ended last."""
     runs_since: float | None = None
     """Time since which it runs; None if it has not been seen running."""
+    is_healthy: bool = False
+    """True if it has run for long enough."""
 
 
 @dataclass(frozen=True)
@@ -118,23 +120,28 @@ class Fleet:
             now: present time.
             states: states of the workers that the engine has, by name.
         """
-        ended = []
+        ended, is_early = [], False
         for name, member in self._members.items():
             if name in states:
                 if states[name] == RUNNING and member.runs_since is None:
                     member.runs_since = now
-                if member.runs_since is not None and now - member.runs_since >= HEALTHY_AFTER:
-                    self._failures = 0
+                if not member.is_healthy and self._is_old(member, now):
+                    member.is_healthy, self._failures = True, 0
             elif member.is_started:
                 ended.append(name)
-                if member.runs_since is None or now - member.runs_since < HEALTHY_AFTER:
-                    self.refused(now)
+                is_early |= not (member.is_healthy or self._is_old(member, now))
                 self._members[name] = _Member()
+        if is_early:  # whatever their number: one cause may have ended all
+            self.refused(now)
         is_due = now >= self._next_start
         start = [name for name, member in self._members.items() if not member.is_started]
         stop = states.keys() - self._members.keys() - self._stopping
         self._stopping = (self._stopping | stop) & states.keys()
         return FleetActions(tuple(start if is_due else ()), tuple(sorted(stop)), tuple(ended))
+
+    @staticmethod
+    def _is_old(member: _Member, now: float) -> bool:
+        return member.runs_since is not None and now - member.runs_since >= HEALTHY_AFTER
 
     def accepted(self, name: str) -> None:
         """Record that the engine has accepted a worker."""

@@ -58,8 +58,8 @@ class Bounds:
             check_int(name, getattr(self, name), least=0, most=MOST_WORKERS)
         if self.minimum > self.maximum:
             raise ValueError(
-                f"`minimum`={self.minimum} exceeds `maximum`={self.maximum}. Swap them, or raise "
-                "`maximum`"
+                f"`minimum`={self.minimum} (`--min`) exceeds `maximum`={self.maximum} (`--max`). "
+                "Swap them, or raise the maximum"
             )
         check_wait("interval", self.interval, forever=False, most=MOST_INTERVAL)
         if self.interval < LEAST_INTERVAL:
@@ -83,17 +83,17 @@ class Follower:
         service: address of the dispatcher.
         program: what the program is called, for the text by which another one is
             refused.
-        bounds: bounds of the number, and the interval of the questions.
         processes: number of processes of each worker; None for the median of the
             workers with a name.
+
+    Attributes:
+        asks: True from the first question until ``close``.
     """
 
-    def __init__(
-        self, service: Service, program: str, bounds: Bounds, processes: int | None
-    ) -> None:
-        self.bounds = bounds
+    def __init__(self, service: Service, program: str, processes: int | None) -> None:
         self.name = f"{program} {next(_numbers)} of process {os.getpid()} on {platform.node()}"
         self._service, self._processes = service, processes
+        self.asks = False
         self._due = -math.inf
         self._last: int | None = None
 
@@ -101,17 +101,21 @@ class Follower:
         """Return True if it is time for the next question."""
         return now >= self._due
 
-    def ask(self) -> int:
+    def ask(self, bounds: Bounds) -> int:
         """Return the number of workers to keep.
+
+        Args:
+            bounds: bounds of the number, and the interval of the questions.
 
         Raises:
             FailedPreconditionError: another program holds the place. The text names it.
             UnavailableError: the dispatcher does not answer.
+            OSError: the file of the dispatcher cannot be read.
         """
-        interval = self.bounds.interval
+        self.asks, interval = True, bounds.interval
         self._due = time.monotonic() + interval
         decision = ask_scale(self._service, self.name, interval, min(ASK_PATIENCE, interval))
-        number = self.bounds.clamped(decision.workers, self._processes or decision.processes)
+        number = bounds.clamped(decision.workers, self._processes or decision.processes)
         if number != self._last:
             log.info("%d workers from now on. %s", number, decision.reason)
             self._last = number
@@ -119,5 +123,6 @@ class Follower:
 
     def close(self) -> None:
         """Free the place for another program."""
-        with contextlib.suppress(DataServiceError):  # it is free soon in any case
+        self.asks = False
+        with contextlib.suppress(OSError, DataServiceError):  # it is free soon in any case
             ask_scale(self._service, self.name, 0, GOODBYE_PATIENCE)

@@ -14,7 +14,7 @@ import threading
 import time
 import weakref
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
@@ -60,6 +60,7 @@ class Host(AbstractContextManager["Host"]):
         processes: number of processes of each worker; None if it differs from machine
             to machine.
         patience: seconds that a worker may take to drain and end.
+        title: what the host is called in texts; None for the name of its class.
 
     Attributes:
         poll: seconds between two questions whether the last workers have ended.
@@ -71,15 +72,26 @@ class Host(AbstractContextManager["Host"]):
     poll = 0.05
     look_every = LOOK_EVERY
 
-    def __init__(self, service: Service, kind: str, processes: int | None, patience: float) -> None:
+    def __init__(
+        self,
+        service: Service,
+        kind: str,
+        processes: int | None,
+        patience: float,
+        title: str | None = None,
+    ) -> None:
         self.service = parse_service(service)
+        self._title = title or type(self).__name__
+        self._follower = Follower(self.service, self._title, processes)
         self._fleet = Fleet(f"{kind}-{secrets.token_hex(2)}")
-        self._processes, self._patience = processes, patience
+        self._patience = patience
         self._owner = os.getpid()
         self._state = threading.RLock()
-        self._wake, self._closed = threading.Event(), threading.Event()
+        self._lock_owner: Callable[[], bool] = self._state._is_owned  # type: ignore[attr-defined]  # as Condition uses it
+        self._wake, self._halted = threading.Event(), threading.Event()
+        self._is_ended = False
         self._thread: threading.Thread | None = None
-        self._follower: Follower | None = None
+        self._bounds: Bounds | None = None
         self._said: dict[str, str] = {}
 
     # --- of each engine
@@ -161,8 +173,7 @@ class Host(AbstractContextManager["Host"]):
             RuntimeError: the host is closed, or belongs to another process.
         """
         n = check_int("n", n, least=0, most=MOST_WORKERS)
-        self._check_open()
-        self._end_adapting()
+        self._bounds = None
         self._resize(n)
 
     def running(self) -> dict[str, str]:
@@ -201,62 +212,56 @@ class Host(AbstractContextManager["Host"]):
         """
         bounds = Bounds(minimum, maximum, interval)
         self._check_open()
-        follower = Follower(self.service, type(self).__name__, bounds, self._processes)
-        self._end_adapting()
         try:
-            number = follower.ask()
+            number = self._follower.ask(bounds)
         except UnavailableError as error:
             self._say("dispatcher", error)
             with self._state:
                 number = bounds.clamped(len(self._fleet.wanted), 1)
+        self._bounds = bounds
         self._resize(number)
-        self._follower = follower
 
     def close(self) -> None:
         """Drain all workers that this host has started, and wait until they have ended.
-        A second call, or a call in a forked child, has no effect.
+        A call after that, or in a forked child, has no effect. A call that was
+        interrupted, or has failed, may be repeated.
 
         Raises:
             HostError: the engine cannot be asked, or workers have not ended. The text
                 names the workers that may still run.
+            RuntimeError: a signal handler that has interrupted another call of this
+                host calls it.
         """
-        if not self.halt():
+        if self._owner != os.getpid() or self._is_ended:
             return
-        left = self._known()
+        self._halt()
+        left, error = self._known(), None
         try:
             self._drain(list(self._states()))
             for kills in (False, True):
                 until = time.monotonic() + (KILLED_WITHIN if kills else self._patience)
                 while time.monotonic() < until:
                     if not (left := list(self._states())):
+                        self._end()
                         return
                     time.sleep(self.poll)
                 if not kills:
                     log.warning("workers %s have not drained in time, and are killed", left)
                     self._kill(left)
-            error: HostError | None = None
         except HostError as found:
             error = found
         raise HostError(
-            f"{type(self).__name__} is closed, but these workers may still run: "
-            f"{', '.join(left) or 'unknown'}. {error or 'They did not end in time.'} End them by "
-            "the means of the engine. They end by themselves after `--death-timeout` without a "
-            "dispatcher."
+            f"{self._title} is closed, but these workers may still run: "
+            f"{', '.join(left) or 'unknown'}. {error or 'They did not end in time.'} Close it "
+            "again, or end them by the means of the engine. They end by themselves after "
+            "`--death-timeout` without a dispatcher."
         ) from error
 
-    def halt(self) -> bool:
-        """Carry out no wish any more, and leave all workers as they are. Return False
-        if the host was closed before, or belongs to another process.
-        """
-        if self._owner != os.getpid() or self._closed.is_set():
-            return False
-        self._closed.set()
-        self._wake.set()
-        if self._thread not in (None, threading.current_thread()):
-            self._thread.join()
-        self._end_adapting()
-        _open.discard(self)
-        return True
+    def abandon(self) -> None:
+        """Carry out no wish any more, and leave all workers to their owner."""
+        if self._owner == os.getpid() and not self._is_ended:
+            self._halt()
+            self._end()
 
     def __enter__(self) -> Self:
         return self
@@ -266,10 +271,30 @@ class Host(AbstractContextManager["Host"]):
 
     # --- within
 
+    def _halt(self) -> None:
+        """End the thread. It may be halted already."""
+        is_own = threading.current_thread() is self._thread
+        # The thread may wait for the lock, so that a wait for the thread never ended.
+        if self._lock_owner() and not is_own:
+            raise RuntimeError(
+                f"A signal handler has interrupted a call of this {self._title}, and cannot close "
+                "it. Let the handler raise SystemExit: the end of the program closes hosts"
+            )
+        self._halted.set()
+        self._wake.set()
+        if self._thread is not None and not is_own:
+            self._thread.join()
+        self._bounds = None
+        self._say_goodbye()
+
+    def _end(self) -> None:
+        self._is_ended = True
+        _open.discard(self)
+
     def _check_open(self) -> None:
-        check_process(self._owner, type(self).__name__, "Make a new one here.")
-        if self._closed.is_set():
-            raise RuntimeError(f"This {type(self).__name__} is closed; make a new one")
+        check_process(self._owner, self._title, "Make a new one here.")
+        if self._halted.is_set():
+            raise RuntimeError(f"This {self._title} is closed; make a new one")
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
@@ -284,6 +309,7 @@ class Host(AbstractContextManager["Host"]):
         self._wake.set()
 
     def _resize(self, number: int) -> None:
+        self._check_open()
         states: dict[str, str] = {}
         with contextlib.suppress(HostError):  # the thread says so
             states = self._states()
@@ -292,44 +318,40 @@ class Host(AbstractContextManager["Host"]):
 
     def _follow(self) -> None:
         """Wish for the number that the dispatcher wants, if it is time to ask."""
-        follower = self._follower
-        if follower is None or not follower.is_due(time.monotonic()):
-            return
-        try:
-            number = follower.ask()
-        except DataServiceError as error:
-            self._say("dispatcher", error)
-            return
-        self._said.pop("dispatcher", None)
-        with self._state:
-            changes = number != len(self._fleet.wanted)
-        if changes and follower is self._follower:
-            self._resize(number)
+        bounds = self._bounds
+        if bounds is None:
+            self._say_goodbye()
+        elif self._follower.is_due(time.monotonic()):
+            number = self._follower.ask(bounds)
+            self._said.pop("dispatcher", None)
+            with self._state:
+                changes = number != len(self._fleet.wanted)
+            if changes and bounds is self._bounds:
+                self._resize(number)
 
-    def _end_adapting(self) -> None:
-        follower, self._follower = self._follower, None
-        if follower is not None:
-            follower.close()
+    def _say_goodbye(self) -> None:
+        if self._follower.asks:
+            self._follower.close()
 
     def _run(self) -> None:
-        while not self._closed.is_set():
+        while not self._halted.is_set():
             self._wake.clear()
-            self._follow()
-            try:
-                self._turn(time.monotonic())
-            except HostError as error:
-                self._say("engine", error)
+            for subject, act in (("dispatcher", self._follow), ("engine", self._turn)):
+                try:
+                    act()
+                except Exception as error:  # whatever it is, workers are to be kept
+                    self._say(subject, error)
             self._wake.wait(self.look_every)
 
-    def _turn(self, now: float) -> None:
-        states = self._states()
+    def _turn(self) -> None:
+        now, states = time.monotonic(), self._states()
         self._said.pop("engine", None)
         with self._state:
             actions = self._fleet.decide(now, states)
         for name in actions.ended:
             log.warning("worker %s is started again: it %s", name, self._last_words(name))
         for name in actions.start:
-            if self._closed.is_set():
+            if self._halted.is_set():
                 return
             try:
                 self._launch(name)
@@ -345,9 +367,11 @@ class Host(AbstractContextManager["Host"]):
 
     def _say(self, subject: str, error: Exception) -> None:
         """Log an error, unless it was the last one of this subject, too."""
-        if self._said.get(subject) != str(error):
-            self._said[subject] = str(error)
-            log.warning("%s", error)
+        known = isinstance(error, (OSError, DataServiceError))
+        text = str(error) if known else f"{type(error).__name__}: {error}"
+        if self._said.get(subject) != text:
+            self._said[subject] = text
+            log.warning("%s", text)
 
 
 def _close_all() -> None:

@@ -20,6 +20,7 @@ from typing import Any
 
 from zmqdata.client import lifetime
 from zmqdata.client.calls import status
+from zmqdata.cluster.following import MOST_WORKERS
 from zmqdata.cluster.host import HostError
 from zmqdata.cluster.localhost import LocalHost
 from zmqdata.cluster.processes import ServerProcess, command_options, stop_seconds
@@ -58,12 +59,6 @@ killed, and then the dispatchers.
 """
 LOOK_EVERY, SAY_EVERY = 0.25, 10.0
 """Seconds between two looks at saves that are awaited, and between two log lines."""
-MOST_WORKERS = 1000
-"""Limit of workers on a machine; a larger number is a mistake that would fail
-slowly.
-"""
-
-
 _open: weakref.WeakSet[LocalCluster] = weakref.WeakSet()
 
 
@@ -187,13 +182,16 @@ class LocalCluster:
         worker = self._new_worker()
         self._begin([worker])
         self.workers.append(worker)
+        if self._host is not None:
+            self._host.adopt([worker])
         return worker
 
     def adapt(self, minimum: int, maximum: int, *, interval: float = 5.0) -> None:
         """Keep as many workers as the dispatcher wants, until the cluster closes. A
         second call changes the bounds.
 
-        What ends by itself is replaced. Those that are not wanted drain.
+        A worker that ends by itself, or by its handle, is replaced by another handle in
+        ``workers``. Workers that are not wanted drain, and leave the list.
 
         Args:
             minimum: least number of workers.
@@ -227,9 +225,10 @@ class LocalCluster:
                 patience,
                 lambda name: _of(here)._new_worker(),
                 lambda worker, is_new: _of(here)._list(worker, is_new),
+                "LocalCluster",
             )
-            host.adopt(worker for worker in self.workers if worker.alive)
-            weakref.finalize(self, host.halt).atexit = False
+            host.adopt([worker for worker in self.workers if worker.alive])
+            weakref.finalize(self, host.abandon).atexit = False
             self._host = host
         self._host.adapt(minimum, maximum, interval=interval)
 
@@ -278,7 +277,7 @@ class LocalCluster:
             return
         with self._closing:  # several threads may have waited for the same save
             if self._host is not None:
-                self._host.halt()
+                self._host.abandon()
             ending = self._finalizer.peek()
             if ending is not None:
                 servers, owner, folder = ending[2]

@@ -23,29 +23,32 @@ class LocalHost(Host):
         make: returns the handle of a new worker, given its name.
         listed: called with each worker and True once it is started, and with False once
             it has ended.
+        title: what the host is called in texts.
     """
 
     def __init__(
         self,
         service: Service,
         kind: str,
-        processes: int | None,
+        processes: int,
         patience: float,
         make: Callable[[str], ServerHandle],
         listed: Callable[[ServerHandle, bool], None],
+        title: str | None = None,
     ) -> None:
-        super().__init__(service, kind, processes, patience)
-        self._make, self._listed = make, listed
+        super().__init__(service, kind, processes, patience, title)
+        self._make, self._listed, self._count = make, listed, processes
         self._servers: dict[str, ServerHandle] = {}
-        self._stopping: dict[str, threading.Thread] = {}
+        self._stopping: set[str] = set()
         self._endings: dict[str, str] = {}
 
     def adopt(self, servers: Iterable[ServerHandle]) -> None:
         """Wish for workers that run already, and own them from now on."""
-        for server in servers:
-            [name] = self._fleet.grow(1)
-            self._fleet.accepted(name)
-            self._servers[name] = server
+        with self._changing():
+            for server in servers:
+                [name] = self._fleet.grow(1)
+                self._fleet.accepted(name)
+                self._servers[name] = server
 
     def _states(self) -> dict[str, str]:
         with self._state:
@@ -54,21 +57,24 @@ class LocalHost(Host):
                     del self._servers[name]
                     self._endings[name] = server.ending
                     self._listed(server, False)
-            return {
-                name: DRAINING
-                if name in self._stopping
-                else (RUNNING if server.address else STARTING)
-                for name, server in self._servers.items()
-            }
+            return {name: self._state_of(name, one) for name, one in self._servers.items()}
+
+    def _state_of(self, name: str, server: ServerHandle) -> str:
+        if name in self._stopping:
+            return DRAINING
+        return RUNNING if len(server.addresses) >= self._count else STARTING
 
     def _launch(self, name: str) -> None:
-        server = self._make(name)
         try:
-            server.launch()
+            server = self._make(name)
+            try:
+                server.launch()
+            except BaseException:
+                server.close()
+                raise
         except (OSError, DataServiceError) as error:
-            server.close()
             raise HostError(str(error)) from None
-        with self._state:
+        with self._state:  # before its launch it would count as ended
             self._listed(server, True)
             self._servers[name] = server
 
@@ -77,18 +83,21 @@ class LocalHost(Host):
             with self._state:
                 if name in self._stopping or name not in self._servers:
                     continue
-                thread = threading.Thread(
+                self._stopping.add(name)
+            try:
+                threading.Thread(
                     target=self._stop_server, args=(name,), name="zmqdata-drain", daemon=True
-                )
-                self._stopping[name] = thread
-            thread.start()
+                ).start()
+            except RuntimeError as error:  # no thread is left
+                self._stopping.discard(name)
+                raise HostError(str(error)) from None
 
     def _stop_server(self, name: str) -> None:
         try:
             self._servers[name].stop()
         finally:
             with self._state:
-                del self._stopping[name]
+                self._stopping.discard(name)
 
     def _kill(self, names: Iterable[str]) -> None:
         for name in names:

@@ -159,6 +159,11 @@ class ServerProcess:
     def launch(self) -> None:
         """Start the process and return at once."""
         self._check_process()
+        if self._log.closed:
+            raise RuntimeError(
+                f"This {self._name} is closed. If its LocalCluster adapts, another handle in "
+                "`cluster.workers` has taken its place"
+            )
         if self.alive:
             return
         if self.hold_port and self.address:

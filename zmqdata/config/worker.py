@@ -247,7 +247,8 @@ class WorkerConfig:
             )
         if self.dispatcher_timeout_ms <= self.heartbeat_interval_ms:
             raise ValueError(
-                f"`dispatcher_timeout_ms`={self.dispatcher_timeout_ms} must be longer than "
+                f"`dispatcher_timeout_ms`={self.dispatcher_timeout_ms} (`--death-timeout`, in "
+                "seconds) must be longer than "
                 f"`heartbeat_interval_ms`={self.heartbeat_interval_ms}: the dispatcher answers "
                 "only to heartbeats"
             )

@@ -55,4 +55,5 @@ class Local(LocalHost):
             if not is_new:
                 server.close()
 
-        super().__init__(service, "local", options.count, patience, make, listed)
+        count = options.processes.count()
+        super().__init__(service, "local", count, patience, make, listed)

@@ -16,12 +16,21 @@ import time
 from pathlib import Path
 
 from zmqdata.config.endpoints import FILE_SCHEME, parse_service
-from zmqdata.errors import FailedPreconditionError, InvalidArgumentError, VersionMismatchError
+from zmqdata.errors import (
+    DataServiceError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    VersionMismatchError,
+)
 
 READ_EVERY = 1.0
 """Least seconds between two readings of a file."""
 MOST_BYTES = 1 << 16
 """Maximum size of a file in bytes; the file of a dispatcher has about a hundred."""
+
+UNUSABLE = (ValueError, KeyError, TypeError, OverflowError, RecursionError, NotFoundError)
+"""Errors of contents that no dispatcher has written."""
 
 _read: dict[str, tuple[float, str]] = {}
 """Time of the last reading of a file, and the address that was found last, by path."""
@@ -107,13 +116,18 @@ def facts_in(path: str) -> dict[str, str]:
 
     # Opened anew, which makes a network file system ask its server. A pipe must not
     # block.
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        _check_owner(path, os.fstat(file.fileno()))
-        content = file.read(MOST_BYTES)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        _check_owner(path, os.fstat(descriptor))
+        content = os.read(descriptor, MOST_BYTES)
+    finally:
+        os.close(descriptor)
     try:
         facts = json.loads(content)
         address, version = parse_service(facts["address"], "address"), int(facts["protocol"])
-    except (ValueError, KeyError, TypeError) as error:
+        if address.startswith(FILE_SCHEME):
+            raise ValueError("its address is another file")
+    except UNUSABLE as error:
         raise InvalidArgumentError(
             f"The dispatcher file {path} has no address of a dispatcher ({error}). Name the file "
             "that `zmqdata dispatcher --dispatcher-file` writes."
@@ -134,7 +148,8 @@ def _check_owner(path: str, found: os.stat_result) -> None:
         raise FailedPreconditionError(
             f"Other users may change the dispatcher file {path} (owner {found.st_uid}, mode "
             f"{stat.S_IMODE(found.st_mode):o}), and so send this process to their own dispatcher. "
-            f"Expected a file of user {os.geteuid()} or 0 that they alone may write. Run "
+            f"Expected a file that belongs to user {os.geteuid()} or to root, and that its owner "
+            "alone may write. Run "
             "`chmod go-w` on it, or start the dispatcher as the same user."
         )
 
@@ -166,7 +181,7 @@ def current_address(endpoint: str) -> str:
             address = address_in(endpoint.removeprefix(FILE_SCHEME))
         except FileNotFoundError:
             pass
-        except (OSError, FailedPreconditionError, InvalidArgumentError, VersionMismatchError):
+        except (OSError, DataServiceError):
             if not address:
                 raise
         _read[endpoint] = now, address
