@@ -79,6 +79,32 @@ def test_the_script_starts_workers(slurm: Slurm, home: Path) -> None:
         await_condition(lambda: engine.jobs() == {}, 30.0, "the end of all jobs")
 
 
+TRAINING = """
+import os, zmqdata
+read = zmqdata.distribute("distributed_epoch", os.environ["ZMQDATA_DISPATCHER"])
+rows = zmqdata.Dataset.range(1000).map(lambda x: x + 1).batch(100).apply(read)
+print("trained on", sum(len(batch) for batch in rows), "rows")
+"""
+
+
+def test_a_training_is_one_job(slurm: Slurm, home: Path) -> None:
+    """The heterogeneous job of the page trains on all rows, and ends by itself."""
+    [commands] = re.findall(r"^```bash\n(zmqdata slurm script --het.*?)^```", PAGE, re.M | re.S)
+    for old, new in [
+        ("--workers 16", "--workers 2"),
+        ("--sbatch=--gpus=1", "--sbatch=--output=training.log"),
+        ("--mem=4G", "--mem=100M"),
+    ]:
+        assert old in commands
+        commands = commands.replace(old, new)
+    (home / "train.py").write_text(TRAINING)
+    submit = f"{commands}\nsbatch training.sh"
+    subprocess.run(["bash", "-ec", submit], capture_output=True, timeout=60, check=True)
+    engine = SlurmEngine(slurm, home)
+    await_condition(lambda: engine.jobs() == {}, 90.0, "the end of the training")
+    assert "trained on 1000 rows\n" in (home / "training.log").read_text()
+
+
 def test_the_example_loses_no_element(slurm: Slurm, home: Path) -> None:
     """The example of workers that come and go cancels jobs, and each element comes
     once.
