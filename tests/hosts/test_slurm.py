@@ -178,6 +178,17 @@ def test_close_cancels_all_jobs_and_no_others(fake: FakeSlurm, make: Make) -> No
     assert fake.jobs() == {"77": ("RUNNING", "another")}
 
 
+def test_a_job_of_another_with_the_same_name_is_not_ours(fake: FakeSlurm, make: Make) -> None:
+    """A host neither takes the job of another for its worker, nor cancels it."""
+    host = make()
+    [name] = host.start(1)
+    await_condition(lambda: host.running() == {name: "running"}, 10.0, "the worker")
+    (fake.folder / "jobs" / "77").write_text(f"PENDING {name}")
+    assert host.running() == {name: "running"}
+    host.close()
+    assert fake.jobs() == {"77": ("PENDING", name)}
+
+
 def test_an_engine_that_is_gone_at_close_is_an_error(fake: FakeSlurm, make: Make) -> None:
     """The error of ``close`` names the workers and jobs that may still run, and has the
     words of Slurm.

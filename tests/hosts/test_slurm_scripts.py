@@ -125,7 +125,7 @@ def test_a_training_has_a_group_for_its_workers() -> None:
     assert "#SBATCH --ntasks=4\n" in second
     assert "#SBATCH --mem=1\n" in second
     words = shlex.split(second[second.index("srun") :].replace("\\\n", ""))
-    assert "--het-group=0,1" in words
+    assert {"--het-group=0,1", "--kill-on-bad-exit=1"} <= set(words)
     options = ["--trainers=2", "--tag=GPU", "--processes=2"]
     assert words[words.index("auto") :] == ["auto", *options, "--", "python", "train.py", TEXT]
 

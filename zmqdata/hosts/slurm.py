@@ -77,7 +77,7 @@ AUTO_SCRIPT = """\
 {directives}
 # One step over both groups: the first process is the dispatcher, the next ones train,
 # and those of the second group are workers. The step ends with the last training process.
-srun --kill-on-bad-exit=0 --het-group=0,1 \\
+srun --kill-on-bad-exit={kills} --het-group=0,1 \\
     {command}
 """
 
@@ -218,8 +218,12 @@ def auto_script(
     ]
     words = [python, "-m", "zmqdata", "auto", f"--trainers={ranks}"]
     words += _worker_words(config, processes)[1:]
+    # A single training process may outlive workers that are killed; several need each
+    # other.
     return AUTO_SCRIPT.format(
-        directives="\n".join(lines), command=shlex.join([*words, "--", *command])
+        directives="\n".join(lines),
+        kills=int(ranks > 1),
+        command=shlex.join([*words, "--", *command]),
     )
 
 
@@ -305,7 +309,7 @@ class Slurm(Host):
         found: dict[str, str] = {}
         for line in told.splitlines():
             job, state, name = [*line.split(maxsplit=2), "", "", ""][:3]
-            if state in STATES and name in known:
+            if state in STATES and known.get(name) in ("", job):
                 found[name] = STATES[state]
                 known[name] = job
         with self._state:
