@@ -20,9 +20,9 @@ from tests.test_house import (  # noqa: F401  # pytest finds the fixture
     walked,
 )
 
-CODE = 65_115
+CODE = 65_485
 """Lines of code in ``zmqdata/``, without docstrings, comments and blanks."""
-MODULES = 472
+MODULES = 474
 """Number of its modules."""
 SLACK = 40
 """Lines by which the package may be smaller before the figure must follow."""

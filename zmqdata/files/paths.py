@@ -34,6 +34,8 @@ _NO_SLASH = re.compile(f"(?:{_KNOWN}):(?![/:])", re.IGNORECASE)
 _URL_WITHIN = re.compile(f"/(?:(?:{_KNOWN}):/|[A-Za-z][A-Za-z0-9+.-]+://)")
 _HOME = re.compile("~[^/]*(?=/)|~$")
 _ONE_SLASH = re.compile(f"{_SCHEMES.pattern}::?/(?!/)")
+_USER = re.compile("^[^/]*:[^/]*@")
+_QUERY = re.compile(r"\?.*", re.DOTALL)
 _LONGEST = 100
 LOCK = "lock"
 """File in the work folder of a dispatcher, which locks it while it lives."""
@@ -46,6 +48,22 @@ def is_url(path: str) -> bool:
     (True, False, True)
     """
     return _URL.match(path) is not None
+
+
+def shown_url(path: str) -> str:
+    """Return a path as texts for people show it: a URL without user, password and
+    query, which may hold secrets.
+
+    >>> shown_url("https://me:secret@host/a?signature=x"), shown_url("s3://bucket/a?.txt")
+    ('https://host/a?...', 's3://bucket/a?.txt')
+    """
+    found = _URL.match(path)
+    if found is None:
+        return path
+    rest = _USER.sub("", path[found.end() :])
+    if found[1].lower().endswith(("http", "https")):
+        rest = _QUERY.sub("?...", rest)
+    return f"{found[0]}{rest}"
 
 
 def file_path(value: Any) -> str:

@@ -23,7 +23,7 @@ from zmqdata.errors import (
     ResourceExhaustedError,
     UnimplementedError,
 )
-from zmqdata.files.paths import is_url
+from zmqdata.files.paths import is_url, shown_url
 from zmqdata.machine.descriptors import shortage_explained
 
 
@@ -274,25 +274,41 @@ def files_of(path: str) -> FileSystem:
     """
     if not is_url(path):
         return LOCAL
+    filesystem, _ = filesystem_of(path)
+    from fsspec.implementations.local import LocalFileSystem
+
+    return (FileURLs if isinstance(filesystem, LocalFileSystem) else RemoteFiles)(filesystem)
+
+
+def filesystem_of(url: str, **options: Any) -> tuple[Any, str]:
+    """Return the file system of fsspec for a URL, and the path of the URL in it.
+
+    Args:
+        url: the URL.
+        options: arguments of the file system.
+
+    Raises:
+        UnimplementedError, InvalidArgumentError, OSError: as ``files_of``.
+    """
+    told = shown_url(url)
     try:
         import fsspec
-        from fsspec.implementations.local import LocalFileSystem
 
-        filesystem, _ = fsspec.core.url_to_fs(path)
+        filesystem, path = fsspec.core.url_to_fs(url, **options)
     except ImportError as error:
         raise UnimplementedError(
-            f"{path} is a URL, and a package for it is missing: {error}. Install it "
+            f"{told} is a URL, and a package for it is missing: {error}. Install it "
             "with `pip install 'zmqdata[fsspec]'`, together with the package that "
             "fsspec needs for this protocol (s3fs, gcsfs, ...), on every worker and "
             "on the dispatcher, too"
         ) from None
     except OSError as error:
         # Some protocols reach their server here, and their errors do not name it.
-        error.filename = error.filename or path
+        error.filename = error.filename or told
         raise
     except ValueError as error:
         known = ", ".join(sorted(fsspec.available_protocols()))
         raise InvalidArgumentError(
-            f"{path} cannot be opened by fsspec: {error}. The protocols that it knows are {known}"
+            f"{told} cannot be opened by fsspec: {error}. The protocols that it knows are {known}"
         ) from None
-    return (FileURLs if isinstance(filesystem, LocalFileSystem) else RemoteFiles)(filesystem)
+    return filesystem, path

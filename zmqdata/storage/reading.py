@@ -1,0 +1,335 @@
+"""Reading files of stores by ranges: requests are retried, and an object that changes
+is noticed.
+
+``http`` and ``https`` are read with the standard library, S3 through the client of
+s3fs, because both answers tell size and ETag. Other stores are read through fsspec, and
+their size and ETag are asked for after each range.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import time
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from typing import Any, BinaryIO, NamedTuple, Protocol, cast
+from urllib.error import HTTPError
+from urllib.parse import quote, unquote, urlsplit
+from urllib.request import Request, urlopen
+
+from zmqdata.config.settings import from_environment
+from zmqdata.errors import DataServiceError
+from zmqdata.files.paths import is_url, shown_url
+from zmqdata.storage.files import filesystem_of
+from zmqdata.storage.retrying import ObjectChanged, Retries, StoreError, StoreSettings, fault_of
+
+REQUEST_SECONDS = 30.0
+"""Maximum number of seconds that a server may be silent."""
+WHOLE = 64 << 20
+"""Maximum size of an object whose server answers a later range with all of it."""
+_RANGE = re.compile(r"bytes (?:(\d+)-\d+|\*)/(\d+)")
+_ETAGS = ("ETag", "etag", "generation", "md5Hash", "content_md5", "LastModified", "mtime")
+_MOST_CLIENTS = 64
+
+
+class Identity(NamedTuple):
+    """Traits that tell the content of an object from an earlier content."""
+
+    size: int
+    """Size in bytes."""
+    etag: str = ""
+    """ETag, or the mark that the store has in its place; "" if it has none."""
+
+    def differs(self, other: Identity) -> bool:
+        """Return True if this is surely not the content of the other identity."""
+        return self.size != other.size or ("" not in (self.etag, other.etag) and self != other)
+
+
+class _Answer(NamedTuple):
+    body: bytes
+    identity: Identity
+
+
+class _Store(Protocol):
+    def fetch(self, start: int, stop: int, seconds: float) -> _Answer:
+        """Return the bytes of a range, as far as the object has them."""
+
+    def renew(self) -> None:
+        """Make the client anew, from the credentials of the machine."""
+
+
+class _Web:
+    """An object at an ``http`` or ``https`` URL."""
+
+    def __init__(self, url: str, options: Mapping[str, Any]) -> None:
+        parts = urlsplit(url)
+        self._secrets = [one for one in (parts.query, parts.password) if one]
+        self._host_headers = {}
+        if parts.username is not None:
+            user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            self._host_headers["Authorization"] = f"Basic {b64encode(user.encode()).decode()}"
+        plain = parts._replace(netloc=parts.netloc.rpartition("@")[2], fragment="")
+        self._url = quote(plain.geturl(), safe="%/:?[]@!$&'()*+,;=~")
+        more = options.get("client_kwargs", {}).get("headers", {})
+        self._headers = {**options.get("headers", {}), **more, "Accept-Encoding": "identity"}
+
+    def fetch(self, start: int, stop: int, seconds: float) -> _Answer:
+        headers = {**self._headers, "Range": f"bytes={start}-{stop - 1}"}
+        request = Request(self._url, headers=headers)  # noqa: S310 - http or https
+        for name, value in self._host_headers.items():
+            request.add_unredirected_header(name, value)
+        try:
+            with urlopen(request, timeout=seconds) as answer:  # noqa: S310 - as above
+                return self._read(answer, start, stop)
+        except HTTPError as error:
+            with error:
+                size = _RANGE.match(error.headers.get("Content-Range") or "")
+                if error.code == 416 and (size or not start):
+                    return _Answer(b"", Identity(int(size[2]) if size else 0, _etag(error)))
+                words = error.read(1000).decode("utf-8", "replace")
+            for secret in self._secrets:
+                words = words.replace(secret, "...")
+            raise StoreError(error.code, f"{error.code} {error.reason} {words}") from None
+
+    def _read(self, answer: Any, start: int, stop: int) -> _Answer:
+        if answer.status == 206:
+            found = _RANGE.match(answer.headers.get("Content-Range") or "")
+            if found is None or found[1] != str(start):
+                raise StoreError(406, f"the answer has the range {found and found[0]!r}")
+            return _Answer(answer.read(), Identity(int(found[2]), _etag(answer)))
+        length = answer.headers.get("Content-Length")
+        if start and int(length or 0) > WHOLE:
+            raise StoreError(
+                406,
+                f"the server answers a range with the whole object, which has {length} bytes; it "
+                "must support ranges, or the file must be copied to another place",
+            )
+        body = answer.read(stop if length else WHOLE)
+        size = int(length) if length else len(body)
+        return _Answer(body[start:stop], Identity(size, _etag(answer)))
+
+    def renew(self) -> None:
+        """Do nothing: there is no client."""
+
+
+def _etag(answer: Any) -> str:
+    return answer.headers.get("ETag") or answer.headers.get("Last-Modified") or ""
+
+
+_clients: dict[str, Any] = {}
+"""Clients by process, store and options."""
+
+
+class _Client:
+    """An object in a store that fsspec knows. Clients are shared within a process.
+    fsspec is not fork-safe, so that a forked process makes its own.
+    """
+
+    def __init__(self, url: str, options: Mapping[str, Any]) -> None:
+        self._url, self._options = url, options
+
+    def filesystem(self) -> tuple[Any, str]:
+        """Return the client, and the path in it."""
+        key = repr((os.getpid(), self._url.split("/", 3)[:3], self._options))
+        if "::" not in self._url and (known := _clients.get(key)) is not None:
+            return known, str(known._strip_protocol(self._url))
+        made, path = new_client(self._url, self._options)
+        if len(_clients) >= _MOST_CLIENTS:
+            _clients.clear()
+        _clients[key] = made
+        return made, path
+
+    def fetch(self, start: int, stop: int, seconds: float) -> _Answer:
+        filesystem, path = self.filesystem()
+        if hasattr(filesystem, "call_s3"):
+            return _from_s3(filesystem, path, start, stop)
+        before = identity_in(filesystem, path)
+        end = min(stop, before.size)
+        body = filesystem.cat_file(path, start=start, end=end) if start < end else b""
+        if identity_in(filesystem, path) != before:
+            raise ObjectChanged("the object was replaced while a range of it was read")
+        return _Answer(body, before)
+
+    def renew(self) -> None:
+        _clients.clear()
+
+
+def new_client(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
+    """Return a new client of fsspec for a URL, which lists anew at each call and leaves
+    retries to its caller, and the path of the URL in it.
+    """
+    given = dict(options)
+    if url.startswith(("s3:", "s3a:")):
+        # botocore and s3fs would each repeat a request five times.
+        given["config_kwargs"] = {"retries": {"max_attempts": 0}, **given.get("config_kwargs", {})}
+    filesystem, path = filesystem_of(
+        url, skip_instance_cache=True, use_listings_cache=False, **given
+    )
+    if hasattr(filesystem, "call_s3"):
+        filesystem.retries = 1
+    return filesystem, path
+
+
+def identity_in(filesystem: Any, path: str) -> Identity:
+    """Return the identity of an object in a file system of fsspec."""
+    found = filesystem.info(path)
+    if found.get("type") == "directory":
+        raise IsADirectoryError(f"{path} is a folder, expected a file")
+    etag = next((str(found[name]) for name in _ETAGS if found.get(name)), "")
+    return Identity(int(found["size"] or 0), etag or str(found.get("created") or ""))
+
+
+def _from_s3(filesystem: Any, path: str, start: int, stop: int) -> _Answer:
+    bucket, key, version = filesystem.split_path(path)
+    wanted = {"Bucket": bucket, "Key": key, "Range": f"bytes={start}-{stop - 1}"}
+    if version:
+        wanted["VersionId"] = version
+    try:
+        answer = filesystem.call_s3("get_object", **wanted, **filesystem.req_kw)
+    except Exception as error:
+        if "InvalidRange" not in f"{error} {error.__cause__}" and "416" not in str(error):
+            raise
+        return _Answer(b"", identity_in(filesystem, path))
+    from fsspec.asyn import sync
+
+    body = sync(filesystem.loop, answer["Body"].read)
+    found = _RANGE.match(answer.get("ContentRange", ""))
+    size = int(found[2]) if found else int(answer["ContentLength"])
+    return _Answer(body, Identity(size, answer["ETag"]))
+
+
+class RemoteFile(io.RawIOBase):
+    """A file of a store, open for reading by ranges. Each read is a request.
+
+    Args:
+        url: the URL.
+        expected: identity that the object must have; None: that of the first answer.
+        options: arguments of the store's client.
+        clock: returns the time in seconds.
+        rest: waits a number of seconds.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        expected: Identity | None = None,
+        options: Mapping[str, Any] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        rest: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.name = shown_url(url)
+        given = options or {}
+        is_web = url.startswith(("http://", "https://"))
+        self._store: _Store = _Web(url, given) if is_web else _Client(url, given)
+        self._expected = expected
+        self._clock, self._rest = clock, rest
+        self._patience = from_environment(StoreSettings, {}).store_timeout
+        self._position = 0
+
+    @property
+    def identity(self) -> Identity:
+        """Identity of the object, which is asked for if no range was read yet."""
+        if self._expected is None:
+            self.read_range(0, 1)
+        assert self._expected is not None
+        return self._expected
+
+    @property
+    def size(self) -> int:
+        """Size of the object in bytes."""
+        return self.identity.size
+
+    def read_range(self, start: int, stop: int) -> bytes:
+        """Return the bytes of a range, as far as the object has them. Thread-safe.
+
+        Raises:
+            NotFoundError, PermissionDeniedError, UnavailableError,
+            FailedPreconditionError: the store refused the request, or all tries failed.
+            DataLossError: the object is not the object that was opened.
+        """
+        if self._expected is not None:
+            stop = min(stop, self._expected.size)
+        if start >= stop:
+            return b""
+        retries = Retries(self._clock(), self._patience)
+        while True:
+            try:
+                return self._checked(start, stop)
+            except DataServiceError:
+                raise
+            except Exception as error:
+                fault = fault_of(error)
+                pause = retries.pause(self._clock(), fault)
+                if pause is None:
+                    place = f"{self.name}, bytes {start} to {stop},"
+                    raise fault.error(place, retries.tries) from error
+                if fault.kind == "expired":
+                    self._store.renew()
+                self._rest(pause)
+
+    def _checked(self, start: int, stop: int) -> bytes:
+        """Send a request for a range and check its answer."""
+        body, identity = self._store.fetch(start, stop, min(REQUEST_SECONDS, self._patience))
+        if self._expected is not None and identity.differs(self._expected):
+            raise ObjectChanged(
+                f"the object changed: it has {identity.size} bytes and the ETag {identity.etag}, "
+                f"expected {self._expected.size} bytes and {self._expected.etag}"
+            )
+        wanted = max(0, min(stop, identity.size) - start)
+        if len(body) != wanted:
+            raise EOFError(f"the answer has {len(body)} bytes, expected {wanted}")
+        self._expected = self._expected or identity
+        return body
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position}
+        self._position = offset + (self.size if whence == io.SEEK_END else base[whence])
+        return self._position
+
+    def read(self, size: int | None = -1) -> bytes:
+        is_rest = size is None or size < 0
+        stop = self.size if is_rest else self._position + cast(int, size)
+        body = self.read_range(self._position, stop)
+        self._position += len(body)
+        return body
+
+    def readinto(self, buffer: Any) -> int:
+        body = self.read(len(buffer))
+        buffer[: len(body)] = body
+        return len(body)
+
+
+def open_remote(
+    url: str, *, expected: Identity | None = None, options: Mapping[str, Any] | None = None
+) -> RemoteFile:
+    """Open a file of a store for reading. Sends no request.
+
+    Args:
+        url: the URL.
+        expected: identity that the object must have; None: that of the first answer.
+        options: arguments of the store's client.
+
+    Raises:
+        ValueError: ``ZMQDATA_STORE_TIMEOUT`` is out of its range.
+    """
+    return RemoteFile(url, expected, options)
+
+
+def open_file(path: str, options: Mapping[str, Any] | None = None) -> BinaryIO:
+    """Open a file for reading: a file of this machine by its path, or a file of a store
+    by its URL.
+    """
+    if is_url(path):
+        return cast(BinaryIO, open_remote(path, options=options))
+    return open(path, "rb")
