@@ -50,6 +50,8 @@ Finite: TypeAlias = Literal["drop", "pad"]
 """The fate of elements that fill no round of a coordinated read."""
 OnError: TypeAlias = Literal["raise", "skip", "retry"]
 """The fate of an element whose function raises."""
+SourceOnError: TypeAlias = Literal["raise", "skip"]
+"""The fate of a file or record that a source cannot read."""
 OnPoison: TypeAlias = Literal["fail", "skip"]
 """The fate of an element that has killed its worker repeatedly."""
 OnExisting: TypeAlias = Literal["share", "new", "continue", "error"]

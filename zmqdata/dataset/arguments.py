@@ -8,14 +8,14 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from types import FrameType
 from typing import Any, TypeAlias, get_args
 
 import numpy as np
 
-from zmqdata.config.checks import OnError, at_least, integer, refuse
+from zmqdata.config.checks import OnError, SourceOnError, at_least, integer, refuse
 from zmqdata.config.settings import warn_user
 from zmqdata.dataset.frames import refuse_frame
 from zmqdata.elements.lists import array_of
@@ -26,9 +26,10 @@ from zmqdata.elements.subclasses import plain_array
 from zmqdata.elements.tensors import as_stackable, sort_of
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.files import filenames
-from zmqdata.files.paths import FileName, local_path
+from zmqdata.files.paths import FileName, is_url, local_path, whole_path
 from zmqdata.nodes.base import Node
 from zmqdata.peeking import peek
+from zmqdata.storage.files import StorageOptions, check_protocols
 from zmqdata.storage.records import COMPRESSION_TYPES
 
 MOST = 2**63 - 1
@@ -212,8 +213,8 @@ def absolute_path(value: Any) -> str:
     return local_path(
         "This operation",
         value,
-        "Mount the file system, or read the file with fsspec (`pip install 'zmqdata[fsspec]'`) in "
-        "a generator of from_generator(). save() and load() take URLs",
+        "Mount the file system, or copy the file to this machine. The sources that read files, "
+        "save() and load() take URLs",
     )
 
 
@@ -222,15 +223,39 @@ def file_names(
     name: str = "filenames",
     expected: str = "a file name, several or a dataset of them",
 ) -> tuple[str, ...]:
-    """Return a file name or several, resolved from the current folder."""
+    """Return a file name or several, resolved from the current folder, or URLs."""
     if isinstance(value, (str, bytes, os.PathLike)) or _is_scalar(value):
-        return (absolute_path(value),)
+        return (_path_or_url(value),)
     given = value.ravel() if isinstance(value, np.ndarray) else value
     names = several(name, given, expected)
     try:
-        return tuple(map(absolute_path, names))
+        return tuple(map(_path_or_url, names))
     except TypeError as error:
         raise TypeError(f"The `{name}` argument must contain `str` elements: {error}") from None
+
+
+def _path_or_url(value: Any) -> str:
+    """Return the absolute path of a local file, or a URL that can be read here."""
+    found = whole_path(value)
+    if is_url(found):
+        check_protocols(found)
+    return found
+
+
+def store_options(value: Any) -> StorageOptions | None:
+    """Return the arguments of a store's client."""
+    if value is None:
+        return None
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        refuse("storage_options", value, "a dict of the options of the store, or None")
+    return StorageOptions(value)
+
+
+def skips_errors(on_error: Any) -> bool:
+    """Return True if a source leaves out what it cannot read."""
+    if on_error not in get_args(SourceOnError):
+        raise ValueError(f'on_error of a source must be "raise" or "skip", got {on_error!r}')
+    return bool(on_error == "skip")
 
 
 def compression(value: Any) -> str:

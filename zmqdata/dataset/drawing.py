@@ -14,12 +14,15 @@ import optree
 
 from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.specs import TensorSpec
+from zmqdata.files.paths import shown_url
 from zmqdata.nodes.base import Node
 from zmqdata.peeking import peek
 from zmqdata.pipelines.fingerprints import nodes_in_order
 
 _PLAIN = (bool, int, float, str, bytes, type(None), TensorSpec)
 _LONGEST = 60
+_LEFT_OUT = ("inputs", "site", "storage_options")
+"""Fields that may differ between two programs with the same pipeline."""
 
 
 def tree_lines(node: Node, describe: Callable[[Node], str]) -> list[str]:
@@ -65,9 +68,7 @@ def parameter_line(node: Node) -> str:
     >>> parameter_line(Take(inputs=(Range(start=0, stop=9),), count=2))
     'take(count=2)'
     """
-    fields = [
-        field.name for field in dataclasses.fields(node) if field.name not in ("inputs", "site")
-    ]
+    fields = [field.name for field in dataclasses.fields(node) if field.name not in _LEFT_OUT]
     parameters = node.characteristics or {name: getattr(node, name) for name in fields}
     given = ", ".join(f"{name}={_shown(value)}" for name, value in parameters.items())
     return f"{node.operation or type(node).__name__}({given})"
@@ -80,7 +81,7 @@ def _shown(value: Any) -> str:
 
 def _text(value: Any) -> str:
     if isinstance(value, _PLAIN):
-        return repr(value)
+        return repr(shown_url(value) if isinstance(value, str) else value)
     if isinstance(value, np.ndarray):
         return f"<{value.dtype}{list(value.shape)}>"
     if callable(value):

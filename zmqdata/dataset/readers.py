@@ -4,13 +4,13 @@ datasets of the records of files.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from zmqdata import operations
-from zmqdata.config.checks import FileCompression, at_least, optional_size, refuse
+from zmqdata.config.checks import FileCompression, SourceOnError, at_least, optional_size, refuse
 from zmqdata.dataset import arguments
 from zmqdata.dataset.arguments import (
     FileNames,
@@ -20,6 +20,7 @@ from zmqdata.dataset.arguments import (
     file_names,
     flag,
     several,
+    store_options,
 )
 from zmqdata.dataset.surface import Dataset, FilesDataset, files_node
 from zmqdata.errors import InvalidArgumentError
@@ -34,14 +35,17 @@ class TFRecordDataset(FilesDataset):
     A split is a file: with DYNAMIC sharding each file is read by a single worker.
 
     Args:
-        filenames: a name, several, or a dataset of names, read in this order. Relative
-            names are resolved by this call: in a function on a worker, from the folder
-            in which the worker was started.
+        filenames: a name or URL, several, or a dataset of them, read in this order.
+            Relative names are resolved by this call: in a function on a worker, from
+            the folder in which the worker was started.
         compression_type: ``""`` or None, ``"GZIP"`` or ``"ZLIB"``.
         buffer_size: bytes read at a time; None or 0: chosen by zmqdata.
         num_parallel_reads: number of files read concurrently on threads, with a record
             of each in turn; AUTOTUNE: 16, on as many threads as cores. None: files are
             read sequentially.
+        on_error: ``"skip"`` leaves out a file or record that cannot be read, and lists
+            it in ``iterator.quarantine``.
+        storage_options: arguments of the client of the store, for URLs.
 
     For a damaged file, iterating raises DataLossError and continues with the next file.
 
@@ -64,9 +68,9 @@ class FixedLengthRecordDataset(Dataset):
     A split is a file: with DYNAMIC sharding each file is read by a single worker.
 
     Args:
-        filenames: a name, several, or a dataset of names, read in this order. Relative
-            names are resolved by this call: in a function on a worker, from the folder
-            in which the worker was started.
+        filenames: a name or URL, several, or a dataset of them, read in this order.
+            Relative names are resolved by this call: in a function on a worker, from
+            the folder in which the worker was started.
         record_bytes: bytes of a record.
         header_bytes: bytes to skip at the beginning of each file; None: 0.
         footer_bytes: bytes to skip at the end of each file; None: 0.
@@ -76,6 +80,9 @@ class FixedLengthRecordDataset(Dataset):
         num_parallel_reads: number of files read concurrently on threads, with a record
             of each in turn; AUTOTUNE: 16, on as many threads as cores. None: files are
             read sequentially.
+        on_error: ``"skip"`` leaves out a file or record that cannot be read, and lists
+            it in ``iterator.quarantine``.
+        storage_options: arguments of the client of the store, for URLs.
 
     Iterating raises DataLossError if the content between header and footer is not a
     whole number of records.
@@ -98,6 +105,9 @@ class FixedLengthRecordDataset(Dataset):
         buffer_size: int | None = None,
         compression_type: FileCompression | None = None,
         num_parallel_reads: int | None = None,
+        *,
+        on_error: SourceOnError = "raise",
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         settings = {
             "record_bytes": at_least("record_bytes", record_bytes, 1),
@@ -105,10 +115,10 @@ class FixedLengthRecordDataset(Dataset):
             "footer_bytes": optional_size("footer_bytes", footer_bytes) or 0,
             "compression_type": compression(compression_type),
             "buffer_size": optional_size("buffer_size", buffer_size),
+            "storage_options": store_options(storage_options),
         }
-        super().__init__(
-            files_node(operations.files.FixedLengthRecords, filenames, num_parallel_reads, settings)
-        )
+        kind = operations.files.FixedLengthRecords
+        super().__init__(files_node(kind, filenames, num_parallel_reads, settings, on_error))
 
 
 class CsvDataset(Dataset):
@@ -116,7 +126,7 @@ class CsvDataset(Dataset):
     cannot be split.
 
     Args:
-        filenames: a name or several, read sequentially in this order.
+        filenames: a name or URL, or several, read sequentially in this order.
         record_defaults: an entry for each selected column. A dtype or an empty list or
             array makes a value required. Any other value replaces a missing value and
             determines the dtype: ``0`` is int64, ``0.0`` float64, ``""`` str,
@@ -131,6 +141,9 @@ class CsvDataset(Dataset):
         select_cols: sorted numbers of the columns to read; None: all of them.
         exclude_cols: sorted numbers of the columns to ignore; not together with
             ``select_cols``.
+        on_error: ``"skip"`` leaves out a file or record that cannot be read, and lists
+            it in ``iterator.quarantine``.
+        storage_options: arguments of the client of the store, for URLs.
 
     For a row that cannot be read, iterating raises a PipelineError and continues with
     the next row.
@@ -157,6 +170,9 @@ class CsvDataset(Dataset):
         na_value: str = "",
         select_cols: Sequence[int] | None = None,
         exclude_cols: Sequence[int] | None = None,
+        *,
+        on_error: SourceOnError = "raise",
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         if select_cols is not None and exclude_cols is not None:
             raise InvalidArgumentError(
@@ -176,21 +192,20 @@ class CsvDataset(Dataset):
         if not isinstance(na_value, str):
             refuse("na_value", na_value, "a str")
         selected = None if select_cols is None else _numbers("select_cols", select_cols)
-        super().__init__(
-            operations.csvfiles.Csv(
-                filenames=file_names(filenames),
-                compression_type=compression(compression_type),
-                buffer_size=size,
-                columns=_columns(record_defaults, selected),
-                width=len(record_defaults) if selected is None else None,
-                excluded=frozenset(_numbers("exclude_cols", exclude_cols or ())),
-                header=flag("header", header),
-                field_delim=field_delim,
-                use_quote_delim=flag("use_quote_delim", use_quote_delim),
-                na_value=na_value,
-                site=call_site(),
-            )
-        )
+        settings = {
+            "compression_type": compression(compression_type),
+            "buffer_size": size,
+            "columns": _columns(record_defaults, selected),
+            "width": len(record_defaults) if selected is None else None,
+            "excluded": frozenset(_numbers("exclude_cols", exclude_cols or ())),
+            "header": flag("header", header),
+            "field_delim": field_delim,
+            "use_quote_delim": flag("use_quote_delim", use_quote_delim),
+            "na_value": na_value,
+            "storage_options": store_options(storage_options),
+        }
+        names = file_names(filenames)
+        super().__init__(files_node(operations.csvfiles.Csv, names, None, settings, on_error))
 
 
 def _numbers(name: str, given: Iterable[int]) -> list[int]:

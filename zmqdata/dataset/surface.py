@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from zmqdata import operations
-from zmqdata.config.checks import FileCompression, function, optional_size
+from zmqdata.config.checks import FileCompression, SourceOnError, function, optional_size
 from zmqdata.dataset.arguments import (
     FileNames,
     call_site,
@@ -21,6 +21,8 @@ from zmqdata.dataset.arguments import (
     flag,
     number,
     parallel_calls,
+    skips_errors,
+    store_options,
 )
 from zmqdata.dataset.batches import Batches
 from zmqdata.dataset.choices import Choices
@@ -324,18 +326,38 @@ def files_node(
     filenames: Any,
     num_parallel_reads: int | None,
     settings: Mapping[str, Any],
+    on_error: str = "raise",
 ) -> Node:
-    """Return a node that reads files.
+    """Return a node that reads files, and leaves out what it cannot read if it is told
+    to.
 
     Args:
         kind: the node that reads known names sequentially.
         filenames: a name, several, or a dataset of names.
         num_parallel_reads: number of files read concurrently; None: one.
         settings: arguments of ``kind``, beside the names.
+        on_error: ``"skip"`` to leave out failures.
 
     Raises:
         TypeError: a dataset is known not to yield names of files.
     """
+    made = _files_node(kind, filenames, num_parallel_reads, settings)
+    return without_failures(made) if skips_errors(on_error) else made
+
+
+def without_failures(node: Node) -> Node:
+    """Return a source that leaves out what it cannot read, and lists it in the
+    quarantine.
+    """
+    return operations.selections.SkipUnreadable(inputs=(node,), site=node.site)
+
+
+def _files_node(
+    kind: type[operations.files.Files],
+    filenames: Any,
+    num_parallel_reads: int | None,
+    settings: Mapping[str, Any],
+) -> Node:
     if isinstance(filenames, Dataset):
         check_file_names(known_spec(filenames.node))
     opened = partial(_open_file, kind, settings)
@@ -377,12 +399,16 @@ class FilesDataset(Dataset):
         compression_type: FileCompression | None = None,
         buffer_size: int | None = None,
         num_parallel_reads: int | None = None,
+        *,
+        on_error: SourceOnError = "raise",
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         settings = {
             "compression_type": compression(compression_type),
             "buffer_size": optional_size("buffer_size", buffer_size),
+            "storage_options": store_options(storage_options),
         }
-        super().__init__(files_node(self._kind, filenames, num_parallel_reads, settings))
+        super().__init__(files_node(self._kind, filenames, num_parallel_reads, settings, on_error))
 
 
 class TextLineDataset(FilesDataset):
@@ -391,12 +417,15 @@ class TextLineDataset(FilesDataset):
     A split is a file: with DYNAMIC sharding each file is read by a single worker.
 
     Args:
-        filenames: a name, several, or a dataset of names, read in this order.
+        filenames: a name or URL, several, or a dataset of them, read in this order.
         compression_type: ``""`` or None, ``"GZIP"`` or ``"ZLIB"``.
         buffer_size: bytes read at a time; None or 0: chosen by zmqdata.
         num_parallel_reads: number of files read concurrently on threads, with a line of
             each in turn; AUTOTUNE: 16, on as many threads as cores. None: files are
             read sequentially.
+        on_error: ``"skip"`` leaves out a file or record that cannot be read, and lists
+            it in ``iterator.quarantine``.
+        storage_options: arguments of the client of the store, for URLs.
 
     >>> import zmqdata.dataset
     >>> lines = TextLineDataset(zmqdata.dataset.surface.__file__)

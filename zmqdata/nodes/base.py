@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
 from zmqdata.errors import UnimplementedError
+from zmqdata.files.paths import shown_url
 from zmqdata.peeking import peek
 from zmqdata.splits import IndexSplits, SplitSource
 
@@ -59,7 +60,8 @@ def in_label(shown: Callable[[Any], str]) -> dict[str, Callable[[Any], str]]:
 
 def first_of(names: Sequence[str]) -> str:
     """Return several names as a label shows them."""
-    return ", ".join(map(repr, names[:1])) + (", ..." if len(names) > 1 else "")
+    more = ", ..." if len(names) > 1 else ""
+    return "".join(repr(shown_url(name)) for name in names[:1]) + more
 
 
 IN_LABEL = in_label(_argument_text)

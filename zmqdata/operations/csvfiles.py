@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import io
 import re
-import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from zmqdata.iterators.base import make_iterator
 from zmqdata.iterators.calling import failure
 from zmqdata.iterators.context import Context
 from zmqdata.nodes.base import Infer, whole_only
-from zmqdata.operations.files import Files, FilesIterator
+from zmqdata.operations.files import READ_ERRORS, Files, FilesIterator
 from zmqdata.splits import SplitSource
 
 
@@ -127,7 +126,7 @@ class CsvIterator(FilesIterator):
         file = super()._open(offset)
         self._lines = io.TextIOWrapper(file, "utf-8", "surrogateescape", newline="")
         if self._node.header and not offset and not self._read_row():
-            name = self._node.filenames[self._next]
+            name = self._shown
             self._end_part()
             error = InvalidArgumentError(
                 f"Can't read header of file {name}: the file is empty. Write the header, leave "
@@ -148,7 +147,7 @@ class CsvIterator(FilesIterator):
                 and _ends_quoted(row, self._node.field_delim)
             ):
                 row = self._whole_row(row)
-        except (OSError, EOFError, zlib.error) as error:
+        except READ_ERRORS as error:
             self._end_part()
             raise failure(self._node, error) from error
         self._offset += len(row if row.isascii() else _as_bytes(row))

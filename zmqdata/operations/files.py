@@ -7,15 +7,17 @@ import hashlib
 import io
 import os
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 
 from zmqdata.elements.specs import TensorSpec
-from zmqdata.errors import DataLossError, NoFilesMatchedError
+from zmqdata.errors import DataLossError, DataServiceError, NoFilesMatchedError, PipelineError
 from zmqdata.files.filenames import native, portable
 from zmqdata.files.matching import matching_files
+from zmqdata.files.paths import is_url, shown_url
 from zmqdata.iterators.base import make_iterator
 from zmqdata.iterators.calling import failure
 from zmqdata.iterators.context import Context, Name
@@ -24,6 +26,7 @@ from zmqdata.iterators.random_access import element_at, name_at, refusal
 from zmqdata.machine.descriptors import shortage_explained
 from zmqdata.nodes.base import FILE_AGAIN, Infer, Node, first_of, in_label
 from zmqdata.splits import FileSplits, IndexSplits, SplitSource
+from zmqdata.storage.reading import SequentialFile, open_remote
 from zmqdata.storage.records import read_record
 
 
@@ -82,6 +85,8 @@ class Files(Node):
     """``""``, ``"GZIP"`` or ``"ZLIB"``."""
     buffer_size: int | None = None
     """Size of the read buffer in bytes; None: 64 KiB."""
+    storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
+    """Arguments of the client of the store that the files lie in."""
     places: range | None = field(default=None, repr=False, compare=False)
     """Numbers of the files in the whole source, if these are a part of it."""
 
@@ -130,6 +135,8 @@ class FixedLengthRecords(Files):
 
 
 _BUFFER = 1 << 16
+READ_ERRORS = (OSError, EOFError, zlib.error, DataServiceError)
+"""Errors that reading a file raises, on this machine or in a store."""
 
 
 @make_iterator.register(ListFiles)
@@ -200,19 +207,27 @@ class FilesIterator(PartsIterator):
         node = self._node
         try:
             self._file = open_binary(
-                node.filenames[self._next], node.compression_type, node.buffer_size
+                node.filenames[self._next],
+                node.compression_type,
+                node.buffer_size,
+                node.storage_options,
             )
-        except OSError as error:
-            self._next += self._stride
+            if offset:
+                self._file.seek(offset)
+        except READ_ERRORS as error:
+            self._end_part()
             raise failure(node, error) from error
-        if offset:
-            self._file.seek(offset)
         self._offset = offset
         return self._file
 
     @property
     def in_part(self) -> bool:
         return self._file is not None
+
+    @property
+    def _shown(self) -> str:
+        """Name of the file that is read, for errors."""
+        return shown_url(self._node.filenames[self._next])
 
     @property
     def _position(self) -> int:
@@ -258,7 +273,7 @@ class TextLinesIterator(FilesIterator):
             file = self._file or self._open()
             try:
                 line = file.readline()
-            except (OSError, EOFError, zlib.error) as error:
+            except READ_ERRORS as error:
                 self._end_part()
                 raise failure(self._node, error) from error
             if line:
@@ -272,26 +287,32 @@ class TextLinesIterator(FilesIterator):
 
 
 def open_binary(
-    filename: str, compression_type: str = "", buffer_size: int | None = None
+    filename: str,
+    compression_type: str = "",
+    buffer_size: int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> BinaryIO:
     """Open a file for reading, decompressed as ``compression_type`` says: ``""``,
-    ``"GZIP"`` or ``"ZLIB"``.
+    ``"GZIP"`` or ``"ZLIB"``. A file of a store is read by large blocks.
 
     ``buffer_size`` is in bytes; None or 0: 64 KiB.
     """
     size = max(buffer_size or _BUFFER, 2)  # a size of 1 would select line buffering
+    remote: Any = None
+    if is_url(filename):
+        remote = SequentialFile(open_remote(filename, options=storage_options))
     if compression_type == "GZIP":
-        return io.BufferedReader(gzip.GzipFile(filename, "rb"), size)
+        return io.BufferedReader(gzip.GzipFile(filename, "rb", fileobj=remote), size)
     if compression_type == "ZLIB":
-        return io.BufferedReader(_ZlibFile(filename), size)
-    return open(filename, "rb", size)
+        return io.BufferedReader(_ZlibFile(remote or open(filename, "rb")), size)
+    return open(filename, "rb", size) if remote is None else io.BufferedReader(remote, size)
 
 
 class _ZlibFile(io.RawIOBase):
     """zlib stream as a readable file; it seeks forward by reading."""
 
-    def __init__(self, filename: str) -> None:
-        self._file = open(filename, "rb")  # noqa: SIM115 - closed by close()
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
         self._stream = zlib.decompressobj()
         self._position = 0
 
@@ -331,7 +352,11 @@ class _ZlibFile(io.RawIOBase):
 _FRAME = 16  # bytes that the format adds to each record
 
 
-def _damaged(node: Files, filename: str, offset: int, reason: object) -> DataLossError:
+def _damaged(
+    node: Files, filename: str, offset: int, reason: BaseException
+) -> DataLossError | PipelineError:
+    if isinstance(reason, DataServiceError) and not isinstance(reason, DataLossError):
+        return failure(node, reason)  # of a store
     return DataLossError(f"{node.label}: {filename} is damaged at byte {offset}: {reason}")
 
 
@@ -347,8 +372,8 @@ class TFRecordsIterator(FilesIterator):
             file = self._file or self._open()
             try:
                 record = read_record(file)
-            except (DataLossError, EOFError, zlib.error, OSError) as error:
-                name, offset = self._node.filenames[self._next], self._offset
+            except READ_ERRORS as error:
+                name, offset = self._shown, self._offset
                 self._end_part()
                 raise _damaged(self._node, name, offset, error) from error
             if record is not None:
@@ -382,8 +407,8 @@ class FixedLengthRecordsIterator(FilesIterator):
                     if self._node.compression_type
                     else self._read_plain(file)
                 )
-            except (DataLossError, EOFError, zlib.error, OSError) as error:
-                name, offset = self._node.filenames[self._next], self._offset
+            except READ_ERRORS as error:
+                name, offset = self._shown, self._offset
                 self._end_part()
                 raise _damaged(self._node, name, offset, error) from error
             if record is not None:
@@ -396,17 +421,19 @@ class FixedLengthRecordsIterator(FilesIterator):
         node = self._node
         self._ahead = b""
         if not node.compression_type:
-            self._end = os.fstat(file.fileno()).st_size - self._footer
+            try:
+                self._end = file.seek(0, os.SEEK_END) - self._footer
+            except READ_ERRORS as error:
+                self._end_part()
+                raise failure(node, error) from error
             rest = (self._end - node.header_bytes) % self._size
             if self._end < node.header_bytes or rest:
                 return self._refuse_length()
         begin = offset or node.header_bytes
         try:
             reached = file.seek(begin)
-        except (EOFError, zlib.error, OSError) as error:
-            self._next += self._stride
-            file.close()
-            self._file = None
+        except READ_ERRORS as error:
+            self._end_part()
             raise failure(node, error) from error
         if reached < begin:
             return self._refuse_end(reached, begin)
@@ -414,7 +441,7 @@ class FixedLengthRecordsIterator(FilesIterator):
         return file
 
     def _refuse_end(self, reached: int, begin: int) -> BinaryIO:
-        node, name = self._node, self._node.filenames[self._next]
+        node, name = self._node, self._shown
         self._end_part()
         raise DataLossError(
             f"{node.label}: the unpacked file {name} has {reached} bytes, and its next record "
@@ -422,7 +449,7 @@ class FixedLengthRecordsIterator(FilesIterator):
         )
 
     def _refuse_length(self) -> BinaryIO:
-        node, name = self._node, self._node.filenames[self._next]
+        node, name = self._node, self._shown
         between = self._end - node.header_bytes
         self._end_part()
         raise DataLossError(

@@ -19,12 +19,13 @@ from zmqdata.errors import (
     InvalidArgumentError,
     PipelineError,
 )
-from zmqdata.failures.exceptions import FAILURES
+from zmqdata.failures.exceptions import FAILURES, formatted
 from zmqdata.iterators.base import ElementIterator, make_iterator
 from zmqdata.iterators.calling import failure
 from zmqdata.iterators.context import Context, Name, Namer
 from zmqdata.iterators.inputs import UnaryIterator, decider_for, forgiving_input, input_iterator
 from zmqdata.iterators.naming import unnamed
+from zmqdata.iterators.quarantine import LeftOut
 from zmqdata.iterators.random_access import element_at, name_at, refusal
 from zmqdata.nodes.base import NOTHING_AGAIN, SHARD_HINT, Node, Unary
 from zmqdata.nodes.options import Settings
@@ -101,6 +102,15 @@ class IgnoreErrors(Unary):
     def cardinality(self) -> int:
         count = self.input.cardinality
         return count if count in (0, INFINITE_CARDINALITY) else UNKNOWN_CARDINALITY
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkipUnreadable(IgnoreErrors):
+    """Yields the elements of a source that can be read, and lists the others in the
+    quarantine.
+    """
+
+    operation: ClassVar[str] = "on_error='skip'"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -353,6 +363,9 @@ class IgnoreErrorsIterator(UnaryIterator):
         self._input = forgiving_input(node, context)
         self._decider = decider_for(node, context)
         self._log_warning = node.log_warning
+        self._quarantine = None
+        if isinstance(node, SkipUnreadable):
+            self._quarantine, self._place = context.quarantine, context.place
         self._number = 0
 
     def __next__(self) -> Any:
@@ -382,6 +395,11 @@ class IgnoreErrorsIterator(UnaryIterator):
             if self._decider.was_kept(number):
                 raise self._decider.loss(number, error) from error
             self._decider.leave_out(number)
+        if self._quarantine is not None:
+            reason = f"{type(error.__cause__ or error).__name__}: {error}"
+            split = self._input.current_split()
+            label, text = self._node.input.label, formatted(error)
+            self._quarantine.append(LeftOut(number, label, reason, text, split, self._place))
         if self._log_warning:
             _log.warning("%s left out an element: %s", self._node.label, error)
 

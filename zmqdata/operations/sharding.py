@@ -32,6 +32,7 @@ from zmqdata.operations.prefetch import Prefetch
 from zmqdata.operations.repeat import Repeat
 from zmqdata.operations.selections import (
     Shard,
+    SkipUnreadable,
     StaticShard,
     WithOptions,
     too_few_files,
@@ -60,6 +61,7 @@ _PASSED = (
     Shard,
     Shuffle,
     Skip,
+    SkipUnreadable,
     Take,
     Unbatch,
     Window,

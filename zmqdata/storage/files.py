@@ -1,8 +1,8 @@
 """Access to files by plain paths on this machine, and by URLs (``s3://bucket/x``)
 through fsspec.
 
-Only operations that saving and loading need belong here. File contents belong to
-``chunks`` and ``manifests``.
+Only operations that saving and loading need belong here, and the options of clients.
+File contents belong to ``chunks`` and ``manifests``, reading by ranges to ``reading``.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import errno
 import os
 import shutil
 import stat
+from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO, Protocol, cast
 
@@ -25,6 +26,11 @@ from zmqdata.errors import (
 )
 from zmqdata.files.paths import is_url, shown_url
 from zmqdata.machine.descriptors import shortage_explained
+
+_SECRETS = {"account_key", "aws_secret_access_key", "aws_session_token", "connection_string"}
+_SECRETS |= {"credential", "key", "password", "sas_token", "secret", "token"}
+_WORDS = (None, "", False, "anon", "cloud", "google_default", "cache", "browser")
+"""Values of such options that name a way to credentials and hold none."""
 
 
 class FileSystem(Protocol):
@@ -290,11 +296,34 @@ def filesystem_of(url: str, **options: Any) -> tuple[Any, str]:
     Raises:
         UnimplementedError, InvalidArgumentError, OSError: as ``files_of``.
     """
-    told = shown_url(url)
-    try:
+    with _explained(url):
         import fsspec
 
         filesystem, path = fsspec.core.url_to_fs(url, **options)
+    return filesystem, path
+
+
+def check_protocols(url: str) -> None:
+    """Raise if this process cannot read a URL. Connects to nothing.
+
+    Raises:
+        UnimplementedError, InvalidArgumentError: as ``files_of``.
+    """
+    if url.startswith(("http://", "https://")):
+        return
+    with _explained(url):
+        import fsspec
+
+        for part in url.split("::"):
+            fsspec.get_filesystem_class(part.partition("://")[0])
+
+
+@contextlib.contextmanager
+def _explained(url: str) -> Iterator[None]:
+    """Turn the errors of fsspec for a URL into ours."""
+    told = shown_url(url)
+    try:
+        yield
     except ImportError as error:
         raise UnimplementedError(
             f"{told} is a URL, and a package for it is missing: {error}. Install it "
@@ -307,8 +336,41 @@ def filesystem_of(url: str, **options: Any) -> tuple[Any, str]:
         error.filename = error.filename or told
         raise
     except ValueError as error:
+        import fsspec
+
         known = ", ".join(sorted(fsspec.available_protocols()))
         raise InvalidArgumentError(
             f"{told} cannot be opened by fsspec: {error}. The protocols that it knows are {known}"
         ) from None
-    return filesystem, path
+
+
+class StorageOptions(dict[str, Any]):
+    """Options of the client of a store. They are pickled only if they hold no secret.
+
+    >>> StorageOptions(anon=True, client_kwargs={"password": "x"}).secrets()
+    ['client_kwargs.password']
+    """
+
+    def secrets(self) -> list[str]:
+        """Return the names of the options that hold secrets, nested ones, too."""
+        return list(_secrets(self))
+
+    def __repr__(self) -> str:
+        return f"<storage options {', '.join(self)}>"
+
+    def __reduce__(self) -> Any:
+        if found := self.secrets():
+            raise InvalidArgumentError(
+                f"storage_options holds {', '.join(map(repr, found))}, and secrets do not travel "
+                "to other processes. Leave them out, and give each machine its own: in the "
+                "environment, as AWS_ACCESS_KEY_ID, or in ~/.config/fsspec"
+            )
+        return StorageOptions, (dict(self),)
+
+
+def _secrets(options: Any, before: str = "") -> Iterator[str]:
+    for name, value in options.items() if isinstance(options, dict) else ():
+        path = f"{before}{name}"
+        if name in _SECRETS and value not in _WORDS:
+            yield path
+        yield from _secrets(value, f"{path}.")

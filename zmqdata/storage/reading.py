@@ -14,7 +14,7 @@ import re
 import time
 from base64 import b64encode
 from collections.abc import Callable, Mapping
-from typing import Any, BinaryIO, NamedTuple, Protocol, cast
+from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar, cast
 from urllib.error import HTTPError
 from urllib.parse import quote, unquote, urlsplit
 from urllib.request import Request, urlopen
@@ -22,13 +22,18 @@ from urllib.request import Request, urlopen
 from zmqdata.config.settings import from_environment
 from zmqdata.errors import DataServiceError
 from zmqdata.files.paths import is_url, shown_url
+from zmqdata.machine.threads import Background
 from zmqdata.storage.files import filesystem_of
 from zmqdata.storage.retrying import ObjectChanged, Retries, StoreError, StoreSettings, fault_of
+
+T = TypeVar("T")
 
 REQUEST_SECONDS = 30.0
 """Maximum number of seconds that a server may be silent."""
 WHOLE = 64 << 20
 """Maximum size of an object whose server answers a later range with all of it."""
+BLOCK = 8 << 20
+"""Size of the ranges of a file that is read in order."""
 _RANGE = re.compile(r"bytes (?:(\d+)-\d+|\*)/(\d+)")
 _ETAGS = ("ETag", "etag", "generation", "md5Hash", "content_md5", "LastModified", "mtime")
 _MOST_CLIENTS = 64
@@ -200,6 +205,48 @@ def _from_s3(filesystem: Any, path: str, start: int, stop: int) -> _Answer:
     return _Answer(body, Identity(size, answer["ETag"]))
 
 
+def retried(
+    ask: Callable[[], T],
+    place: str,
+    patience: float,
+    renew: Callable[[], None],
+    clock: Callable[[], float] = time.monotonic,
+    rest: Callable[[float], None] = time.sleep,
+) -> T:
+    """Return the result of a request, which is sent again as ``Retries`` decides.
+
+    Args:
+        ask: sends the request.
+        place: names the object and range in errors.
+        patience: seconds that all tries may take.
+        renew: makes the client anew.
+        clock: returns the time in seconds.
+        rest: waits a number of seconds.
+
+    Raises:
+        DataServiceError: the request failed for good.
+    """
+    retries = Retries(clock(), patience)
+    while True:
+        try:
+            return ask()
+        except DataServiceError:
+            raise
+        except Exception as error:
+            fault = fault_of(error)
+            pause = retries.pause(clock(), fault)
+            if pause is None:
+                raise fault.error(place, retries.tries) from error
+            if fault.kind == "expired":
+                renew()
+            rest(pause)
+
+
+def patience() -> int:
+    """Return the seconds that a read from a store may take."""
+    return from_environment(StoreSettings, {}).store_timeout
+
+
 class RemoteFile(io.RawIOBase):
     """A file of a store, open for reading by ranges. Each read is a request.
 
@@ -225,7 +272,7 @@ class RemoteFile(io.RawIOBase):
         self._store: _Store = _Web(url, given) if is_web else _Client(url, given)
         self._expected = expected
         self._clock, self._rest = clock, rest
-        self._patience = from_environment(StoreSettings, {}).store_timeout
+        self._patience = patience()
         self._position = 0
 
     @property
@@ -253,21 +300,14 @@ class RemoteFile(io.RawIOBase):
             stop = min(stop, self._expected.size)
         if start >= stop:
             return b""
-        retries = Retries(self._clock(), self._patience)
-        while True:
-            try:
-                return self._checked(start, stop)
-            except DataServiceError:
-                raise
-            except Exception as error:
-                fault = fault_of(error)
-                pause = retries.pause(self._clock(), fault)
-                if pause is None:
-                    place = f"{self.name}, bytes {start} to {stop},"
-                    raise fault.error(place, retries.tries) from error
-                if fault.kind == "expired":
-                    self._store.renew()
-                self._rest(pause)
+        return retried(
+            lambda: self._checked(start, stop),
+            f"{self.name}, bytes {start} to {stop},",
+            self._patience,
+            self._store.renew,
+            self._clock,
+            self._rest,
+        )
 
     def _checked(self, start: int, stop: int) -> bytes:
         """Send a request for a range and check its answer."""
@@ -333,3 +373,84 @@ def open_file(path: str, options: Mapping[str, Any] | None = None) -> BinaryIO:
     if is_url(path):
         return cast(BinaryIO, open_remote(path, options=options))
     return open(path, "rb")
+
+
+class _Coming(Background):
+    """A range that is read in the background."""
+
+    def __init__(self, file: RemoteFile, start: int) -> None:
+        super().__init__(target=self._read, name="zmqdata-read-ahead", daemon=True)
+        self._file, self.begin = file, start
+        self._body: bytes | None = None
+        self._error: Exception | None = None
+
+    def _read(self) -> None:
+        try:
+            self._body = self._file.read_range(self.begin, self.begin + BLOCK)
+        except Exception as error:
+            self._error = error
+
+    def result(self) -> bytes | None:
+        """Return the bytes once they are here; None if a forked process lacks the
+        thread.
+        """
+        self.join()
+        if self._error is not None:
+            raise self._error
+        return self._body
+
+
+class SequentialFile(io.RawIOBase):
+    """A file of a store that is read in order, by large blocks, each of which comes
+    while the block before it is used.
+
+    Args:
+        file: the file.
+    """
+
+    def __init__(self, file: RemoteFile) -> None:
+        self._file = file
+        self.name = file.name
+        self._position = self._begin = 0
+        self._block = memoryview(b"")
+        self._coming: _Coming | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        if whence == io.SEEK_END:
+            self._at(self._position)  # its answer tells the size
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position}
+        self._position = offset + (self._file.size if whence == io.SEEK_END else base[whence])
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        piece = self._at(self._position)[: len(buffer)]
+        buffer[: len(piece)] = piece
+        self._position += len(piece)
+        return len(piece)
+
+    def _at(self, position: int) -> memoryview:
+        """Return bytes from a position on, of the block that holds it."""
+        if not self._begin <= position < self._begin + len(self._block):
+            coming, self._coming = self._coming, None
+            is_there = coming is not None and coming.begin == position
+            body = coming.result() if coming is not None and is_there else None
+            if body is None:
+                body = self._file.read_range(position, position + BLOCK)
+            self._begin, self._block = position, memoryview(body)
+            if len(body) == BLOCK and position + BLOCK < self._file.size:
+                self._coming = _Coming(self._file, position + BLOCK)
+                self._coming.start()
+        return self._block[position - self._begin :]
+
+    def close(self) -> None:
+        self._block, self._coming = memoryview(b""), None
+        super().close()

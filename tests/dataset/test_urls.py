@@ -1,0 +1,205 @@
+"""Tests of the sources that read files, over the URLs of a store of the tests' own."""
+
+from __future__ import annotations
+
+import gzip
+import pickle
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import zmqdata
+from tests.kit.forks import told_by_child
+from tests.kit.objectstore import ObjectStore, object_store
+from zmqdata.dataset import Dataset
+from zmqdata.dataset.readers import CsvDataset, FixedLengthRecordDataset, TFRecordDataset
+from zmqdata.dataset.surface import TextLineDataset
+from zmqdata.errors import (
+    DataLossError,
+    NotFoundError,
+    PermissionDeniedError,
+    PipelineError,
+    UnimplementedError,
+)
+from zmqdata.pipelines import pack_pipeline
+from zmqdata.storage import reading
+from zmqdata.storage.records import as_record
+
+LINES = [f"line {number} ü" for number in range(1000)]
+TEXT = "\n".join(LINES).encode()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ObjectStore]:
+    with object_store() as store:
+        yield store
+
+
+@pytest.fixture
+def store(server: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
+    """Return a store that holds a text, with blocks of 4 KiB."""
+    server.objects, server.requests, server.sent = {"/a.txt": TEXT}, [], 0
+    server.faults.clear()
+    monkeypatch.setattr(reading, "BLOCK", 4096)
+    return server
+
+
+def test_lines_come_by_blocks(store: ObjectStore) -> None:
+    """A text is read with a request for each block, and no byte twice."""
+    assert list(TextLineDataset(store.url("/a.txt"))) == LINES
+    assert len(store.requests) == -(-len(TEXT) // 4096)
+    assert store.sent == len(TEXT)
+
+
+def test_records_come_from_stores(store: ObjectStore) -> None:
+    """Records, packed or of fixed length, and rows are read from URLs."""
+    records = [bytes([number]) * 3000 for number in range(9)]
+    content = b"".join(map(as_record, records))
+    fixed = b"HE" + b"".join(records) + b"FOOT"
+    store.objects |= {
+        "/r": content,
+        "/r.gz": gzip.compress(content),
+        "/r.z": zlib.compress(content),
+        "/f": fixed,
+        "/f.gz": gzip.compress(fixed),
+        "/c": b"a,b\n" + b"1,x\n" * 3000,
+    }
+    assert list(TFRecordDataset(store.url("/r"))) == records
+    assert list(TFRecordDataset(store.url("/r.gz"), "GZIP")) == records
+    assert list(TFRecordDataset(store.url("/r.z"), "ZLIB")) == records
+    for name, packing in (("/f", ""), ("/f.gz", "GZIP")):
+        sizes: dict[str, Any] = {"header_bytes": 2, "footer_bytes": 4, "compression_type": packing}
+        assert list(FixedLengthRecordDataset(store.url(name), 3000, **sizes)) == records
+    rows = list(CsvDataset(store.url("/c"), [np.int64, str], header=True))
+    assert rows == [(1, "x")] * 3000
+
+
+def test_many_files_are_read_at_a_time(store: ObjectStore) -> None:
+    """Names of a dataset, and files read in parallel, may be URLs."""
+    store.objects["/b.txt"] = b"x\ny"
+    urls = [store.url("/b.txt")] * 2
+    assert list(TextLineDataset(urls, num_parallel_reads=2)) == ["x", "x", "y", "y"]
+    assert list(TextLineDataset(Dataset.from_tensor_slices(urls))) == ["x", "y"] * 2
+
+
+def test_reading_resumes_within_a_file(store: ObjectStore) -> None:
+    """A state in the middle of a file reads on from there."""
+    dataset = TextLineDataset(store.url("/a.txt"))
+    iterator = iter(dataset)
+    had = [next(iterator) for _ in range(700)]
+    store.requests.clear()
+    later = iter(dataset)
+    later.load_state_dict(iterator.state_dict())
+    assert had + list(later) == LINES
+    assert "bytes=0-" not in str(store.requests)
+
+
+def test_a_file_that_changes_is_a_loss(store: ObjectStore) -> None:
+    """An object that is replaced while it is read ends in an error."""
+    iterator = iter(TextLineDataset(store.url("/a.txt")))
+    had = [next(iterator) for _ in range(10)]
+    store.objects["/a.txt"] = TEXT.replace(b"line", b"LINE")
+    with pytest.raises(PipelineError) as caught:
+        had.extend(iterator)
+    assert isinstance(caught.value.__cause__, DataLossError)
+    assert had == LINES[: len(had)]
+
+
+def test_failures_name_the_object(store: ObjectStore) -> None:
+    """An absent object is a PipelineError caused by a NotFoundError, for records,
+    too.
+    """
+    for kind in (TextLineDataset, TFRecordDataset):
+        with pytest.raises(PipelineError, match=r"/none, bytes 0 to 4096,") as caught:
+            list(kind(store.url("/none")))
+        assert isinstance(caught.value.__cause__, NotFoundError)
+
+
+def test_a_split_is_left_out(store: ObjectStore) -> None:
+    """A file that cannot be read is left out on demand, and the quarantine names it; so
+    is a line that is no text.
+    """
+    store.objects["/b.txt"] = b"x\n\xff\ny"
+    urls = [store.url(name) for name in ("/none", "/b.txt", "/gone")]
+    iterator = iter(TextLineDataset(urls, on_error="skip"))
+    assert list(iterator) == ["x", "y"]
+    told = [left_out.error for left_out in iterator.quarantine]
+    assert [left_out.number for left_out in iterator.quarantine] == [0, 2, 4]
+    assert "/none, bytes 0 to 4096, could not be read: 404" in told[0]
+    assert told[1].startswith("UnicodeDecodeError")
+    assert "TextLineDataset" in iterator.quarantine[0].node
+    with pytest.raises(ValueError, match='must be "raise" or "skip"'):
+        TextLineDataset(urls, on_error="retry")  # type: ignore[arg-type]
+
+
+def test_local_files_are_left_out(tmp_path: Path) -> None:
+    """on_error="skip" leaves out local files, records and rows, too."""
+    (tmp_path / "c").write_text("1\nx\n3\n")
+    (tmp_path / "r").write_bytes(as_record(b"a") + b"damaged")
+    rows = iter(CsvDataset(str(tmp_path / "c"), [np.int64], on_error="skip"))
+    assert (list(rows), len(rows.quarantine)) == ([(1,), (3,)], 1)
+    names = [str(tmp_path / name) for name in ("none", "r")]
+    records = iter(TFRecordDataset(names, on_error="skip"))
+    assert (list(records), len(records.quarantine)) == ([b"a"], 2)
+    fixed = iter(FixedLengthRecordDataset(names, 1000, on_error="skip"))
+    assert (list(fixed), len(fixed.quarantine)) == ([], 2)
+
+
+def test_a_forked_process_reads(store: ObjectStore) -> None:
+    """A process that was forked while a block was under way reads on."""
+    iterator = iter(TextLineDataset(store.url("/a.txt")))
+    had = [next(iterator) for _ in range(5)]
+    assert told_by_child(lambda: had + list(iterator) == LINES) == "True"
+
+
+def test_secrets_do_not_travel() -> None:
+    """Options travel, but not those that hold secrets, however deep, and wherever the
+    options are held.
+    """
+    anonymous = {"anon": True, "token": "anon", "client_kwargs": {"region_name": "x"}}
+    pack_pipeline(TextLineDataset("memory://a", storage_options=anonymous).node)
+    secret = {"client_kwargs": {"password": "planted"}}
+    names = Dataset.from_tensor_slices(["memory://a"])
+    for source in ("memory://a", names):
+        dataset = TextLineDataset(source, storage_options=secret)
+        with pytest.raises(TypeError, match=r"'client_kwargs\.password', and secrets do") as caught:
+            pack_pipeline(dataset.node)
+        assert "planted" not in str(caught.value)
+        assert "planted" not in f"{dataset.describe()}{dataset!r}{dataset.node!r}"
+    with pytest.raises(TypeError, match="must be a dict"):
+        TextLineDataset("memory://a", storage_options=["anon"])  # type: ignore[arg-type]
+
+
+def test_signatures_are_not_shown(store: ObjectStore) -> None:
+    """A signed URL travels, and neither errors, descriptions nor states show it."""
+    url = store.url("/none?signature=planted").replace("//", "//me:hidden@")
+    dataset = TextLineDataset([url, url], on_error="skip")
+    iterator = iter(dataset)
+    assert list(iterator) == []
+    with pytest.raises(PermissionDeniedError):
+        reading.open_remote(forbidden(store, url)).read(1)
+    shown = f"{dataset.describe()} {dataset!r} {iterator.quarantine} {iter(dataset).state_dict()}"
+    assert f"{store.url('/none')}?..." in shown
+    assert "planted" not in shown
+    assert "hidden" not in shown
+
+
+def forbidden(store: ObjectStore, url: str) -> str:
+    """Return a URL after telling the store to refuse it."""
+    store.faults.append(403)
+    return url
+
+
+def test_local_operations_say_so() -> None:
+    """A protocol without its package is refused at the call; caches and databases stay
+    on this machine.
+    """
+    with pytest.raises(UnimplementedError, match=r"zmqdata\[fsspec\]"):
+        TextLineDataset("gs://bucket/x")
+    with pytest.raises(UnimplementedError, match="takes a path on this machine"):
+        zmqdata.SqlDataset("sqlite", "s3://bucket/x.db", "SELECT 1", (int,))
+    assert pickle.loads(pickle.dumps(TextLineDataset("memory://x", on_error="skip"))) is not None
