@@ -93,6 +93,8 @@ class FileSplits(Struct, frozen=True, tag="files"):
     """First place, in the order of a repetition, of the part that is read."""
     stop: int = MOST_SPLITS
     """The place after the last place of this part."""
+    options: str = ""
+    """Arguments of the client of a store, as JSON; "" for none."""
 
     def ordered(self, names: Iterable[str], seed: int, turn: int) -> tuple[str, ...]:
         """Return the part of the names in the order of a turn: sorted by name or, with

@@ -20,6 +20,7 @@ from zmqdata.dataset.readers import CsvDataset, FixedLengthRecordDataset, TFReco
 from zmqdata.dataset.surface import TextLineDataset
 from zmqdata.errors import (
     DataLossError,
+    NoFilesMatchedError,
     NotFoundError,
     PermissionDeniedError,
     PipelineError,
@@ -147,6 +148,21 @@ def test_local_files_are_left_out(tmp_path: Path) -> None:
     assert (list(records), len(records.quarantine)) == ([b"a"], 2)
     fixed = iter(FixedLengthRecordDataset(names, 1000, on_error="skip"))
     assert (list(fixed), len(fixed.quarantine)) == ([], 2)
+
+
+def test_listed_urls_are_read(store: ObjectStore) -> None:
+    """list_files yields URLs, which the sources open; a list without a file is an
+    error.
+    """
+    store.objects |= {f"/part-{number:03}": f"{number}".encode() for number in range(3)}
+    options = {"headers": {"X-Team": "seven"}}
+    pattern = store.url("/part-{000..099}")
+    names = Dataset.list_files(pattern, shuffle=False, storage_options=options)
+    assert store.headers["X-Team"] == "seven"
+    assert list(names.interleave(TextLineDataset)) == ["0", "1", "2"]
+    assert "seven" in names.node.split_source.options  # type: ignore[union-attr]
+    with pytest.raises(NoFilesMatchedError):
+        Dataset.list_files(store.url("/none"))
 
 
 def test_a_forked_process_reads(store: ObjectStore) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.objectstore import object_store
 from zmqdata.core.dispatcher.events import FilesListed, FindFiles
 from zmqdata.dispatcher import listings
 from zmqdata.dispatcher.listings import AT_A_TIME, Listings
@@ -50,6 +51,22 @@ def hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Non
     program.write_text(f"#!/bin/sh\nexec {sys.executable} -c 'import signal; signal.pause()'\n")
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     return lambda: monkeypatch.setattr(listings.sys, "executable", str(program))
+
+
+def test_stores_are_listed(desk: Desk) -> None:
+    """URLs are listed with the packages of the environment and the options of the
+    store, and a store that refuses is an error with its words.
+    """
+    with object_store() as store:
+        store.objects = {"/a1": b"", "/a2": b""}
+        options = '{"headers": {"X-Team": "seven"}}'
+        files = FileSplits((store.url("/a{1..3}"),), False, None, options=options)
+        desk.listings.begin(FindFiles(7, 0, 2, files))
+        assert desk.answer() == FilesListed(7, 0, 2, (store.url("/a1"), store.url("/a2")))
+        assert store.headers["X-Team"] == "seven"
+        store.faults.append(403)
+        desk.ask(store.url("/a1"))
+        assert "the store says 403" in desk.answer().error
 
 
 def test_files_are_listed(desk: Desk, tmp_path: Path) -> None:

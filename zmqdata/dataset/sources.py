@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from zmqdata import operations
@@ -20,14 +20,16 @@ from zmqdata.dataset.arguments import (
     input_node,
     several,
     sliceable,
+    store_options,
 )
 from zmqdata.dataset.parts import D, DatasetMethods
 from zmqdata.elements.conversion import as_element, located
 from zmqdata.elements.nesting import leaves_of, map_structure, nesting_of
 from zmqdata.errors import InvalidArgumentError, NoFilesMatchedError
-from zmqdata.files.matching import matching_files
+from zmqdata.files.paths import is_url
 from zmqdata.machine.descriptors import shortage_explained
 from zmqdata.nodes.base import Node
+from zmqdata.storage.listing import check_pattern, matching_names
 
 
 class Sources(DatasetMethods[D]):
@@ -190,18 +192,22 @@ class Sources(DatasetMethods[D]):
         file_pattern: FileNames,
         shuffle: bool | None = None,
         seed: int | None = None,
+        *,
+        storage_options: Mapping[str, Any] | None = None,
     ) -> D:
-        """Return a dataset of the names of matching files, as absolute paths of type
-        str.
+        """Return a dataset of the names of matching files, as absolute paths or URLs of
+        type str.
 
         Args:
             file_pattern: a name or glob pattern, or several. ``[^a]`` is any character
                 but ``a``, ``**`` any depth of folders, and a backslash escapes. Hidden
                 files match, too. Relative patterns are resolved now, from the current
-                folder.
+                folder. In a URL ``{000..099}`` is each of these numbers.
             shuffle: True if each repetition has a different order; None means True.
                 Without shuffling, names are sorted.
             seed: fixes the orders.
+            storage_options: arguments of the client of the store, for URLs, as JSON can
+                hold them.
 
         Raises:
             NoFilesMatchedError: no file matches; folders do not count. It is a
@@ -218,8 +224,11 @@ class Sources(DatasetMethods[D]):
         when the dataset is created.
         """
         patterns = file_names(file_pattern, "file_pattern", "a file name, a pattern, or several")
+        options = store_options(storage_options)
+        for pattern in filter(is_url, patterns):
+            check_pattern(pattern)
         with shortage_explained("list_files"):
-            found = matching_files(patterns)
+            found = matching_names(patterns, options)
         if not found:
             raise NoFilesMatchedError(
                 "No files matched pattern: "
@@ -229,7 +238,11 @@ class Sources(DatasetMethods[D]):
         shuffled = flag("shuffle", shuffle, True)
         return cls._wrap(
             operations.files.ListFiles(
-                patterns=patterns, shuffle=shuffled, seed=optional_seed(seed), site=call_site()
+                patterns=patterns,
+                shuffle=shuffled,
+                seed=optional_seed(seed),
+                storage_options=options,
+                site=call_site(),
             )
         )
 

@@ -18,6 +18,8 @@ from contextlib import suppress
 from zmqdata.core.dispatcher.events import FilesListed, FindFiles
 from zmqdata.files import matching
 from zmqdata.files.filenames import legible, native, portable
+from zmqdata.files.paths import is_url
+from zmqdata.storage import listing
 
 AT_A_TIME = 8
 PATIENCE = 300.0
@@ -62,15 +64,19 @@ class Listings:
 
     def _found(self, command: FindFiles) -> tuple[str, ...]:
         deadline = time.monotonic() + PATIENCE
-        # The flags exclude the environment and all packages.
+        asked: str | None = json.dumps(list(map(native, command.files.patterns)))
+        # The flags exclude the environment and all packages, which stores need.
+        program = ["-I", "-S", matching.__file__]
+        if any(map(is_url, command.files.patterns)):
+            asked = f"[{asked}, {command.files.options or 'null'}]"
+            program = ["-m", listing.__name__]
         process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-            [sys.executable, "-I", "-S", matching.__file__, str(os.getpid())],
+            [sys.executable, *program, str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
-        asked: str | None = json.dumps(list(map(native, command.files.patterns)))
         while (
             not self._closed and self._is_wanted(command.iteration) and time.monotonic() < deadline
         ):

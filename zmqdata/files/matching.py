@@ -40,17 +40,17 @@ def matching_files(patterns: Iterable[str]) -> list[str]:
     """
     found: set[str] = set()
     for pattern in patterns:
-        found.update(_files("/", _parts(pattern)))
+        found.update(_files("/", parts_of(pattern)))
     return sorted(found)
 
 
-def _parts(pattern: str) -> list[str]:
+def parts_of(pattern: str) -> list[str]:
     """Return the parts of a pattern, without each ``**`` that follows another, and that
     matches nothing more.
 
     For each of them, all folders would be walked once more below each folder.
 
-    >>> _parts("/data/**/**/*.txt")
+    >>> parts_of("/data/**/**/*.txt")
     ['data', '**', '*.txt']
     """
     parts = pattern.lstrip("/").split("/")
@@ -75,7 +75,7 @@ def _files(top: str, pattern: list[str]) -> Iterator[str]:
             elif os.path.lexists(path) and not os.path.isdir(path):
                 yield path
         else:
-            matches = re.compile(_expression(part), re.DOTALL).fullmatch
+            matches = re.compile(expression(part), re.DOTALL).fullmatch
             for entry in _entries(folder):
                 if not matches(entry.name) or _is_folder(entry) != bool(rest):
                     continue
@@ -126,10 +126,10 @@ def _holds_itself(link: str) -> bool:
     return False
 
 
-def _expression(part: str) -> str:
+def expression(part: str) -> str:
     r"""Return the regular expression of a part of a pattern.
 
-    >>> _expression("a?[^b-d].txt"), _expression(r"\*[")
+    >>> expression("a?[^b-d].txt"), expression(r"\*[")
     ('a.[^b-d]\\.txt', '\\*\\[')
     """
     pieces, position = [""], 0
@@ -172,14 +172,19 @@ def _one_of(members: str, negated: bool) -> str:
     return f"[{'^' if negated else ''}{''.join(ranges)}]"
 
 
-def _end_with(parent: int, *of_signal: object) -> None:
+def _check_parent(parent: int, *of_signal: object) -> None:
     if os.getppid() != parent:
         os._exit(1)
 
 
-if __name__ == "__main__":
-    # A parent that was killed cannot stop this process, so it checks once a second
-    # whether its parent still lives.
-    signal.signal(signal.SIGALRM, partial(_end_with, int(sys.argv[1])))
+def end_with(parent: int) -> None:
+    """End this process once its parent has ended: a parent that was killed cannot stop
+    it, so it checks once a second whether its parent still lives.
+    """
+    signal.signal(signal.SIGALRM, partial(_check_parent, parent))
     signal.setitimer(signal.ITIMER_REAL, 1, 1)
+
+
+if __name__ == "__main__":
+    end_with(int(sys.argv[1]))
     json.dump(matching_files(json.load(sys.stdin)), sys.stdout)

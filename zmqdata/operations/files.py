@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import json
 import os
 import zlib
 from collections.abc import Mapping
@@ -16,7 +17,6 @@ import numpy as np
 from zmqdata.elements.specs import TensorSpec
 from zmqdata.errors import DataLossError, DataServiceError, NoFilesMatchedError, PipelineError
 from zmqdata.files.filenames import native, portable
-from zmqdata.files.matching import matching_files
 from zmqdata.files.paths import is_url, shown_url
 from zmqdata.iterators.base import make_iterator
 from zmqdata.iterators.calling import failure
@@ -26,6 +26,7 @@ from zmqdata.iterators.random_access import element_at, name_at, refusal
 from zmqdata.machine.descriptors import shortage_explained
 from zmqdata.nodes.base import FILE_AGAIN, Infer, Node, first_of, in_label
 from zmqdata.splits import FileSplits, IndexSplits, SplitSource
+from zmqdata.storage.listing import matching_names
 from zmqdata.storage.reading import SequentialFile, open_remote
 from zmqdata.storage.records import read_record
 
@@ -42,6 +43,8 @@ class ListFiles(Node):
     """True to shuffle the names."""
     seed: int | None = None
     """Seed of the order; None: that of the context."""
+    storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
+    """Arguments of the client of the store that the files lie in."""
     operation: ClassVar[str] = "list_files"
     lists_files: ClassVar[bool] = True
     split_unit: ClassVar[str] = "files"
@@ -53,7 +56,9 @@ class ListFiles(Node):
 
     @property
     def split_source(self) -> FileSplits:
-        return FileSplits(tuple(map(portable, self.patterns)), self.shuffle, self.seed)
+        options = json.dumps(self.storage_options) if self.storage_options else ""
+        names = tuple(map(portable, self.patterns))
+        return FileSplits(names, self.shuffle, self.seed, options=options)
 
     def ordered(self, seed: int, turn: int, splits: FileSplits | None = None) -> tuple[str, ...]:
         """Return the portable names of the files that match now, in the order of a
@@ -69,7 +74,7 @@ class ListFiles(Node):
 
     def _names(self) -> list[str]:
         with shortage_explained("list_files"):
-            return matching_files(self.patterns)
+            return matching_names(self.patterns, self.storage_options)
 
     def spec(self, infer: Infer) -> Any:
         return TensorSpec((), np.str_)

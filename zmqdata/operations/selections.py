@@ -19,7 +19,7 @@ from zmqdata.errors import (
     InvalidArgumentError,
     PipelineError,
 )
-from zmqdata.failures.exceptions import FAILURES, formatted
+from zmqdata.failures.exceptions import FAILURES, formatted, text_of
 from zmqdata.iterators.base import ElementIterator, make_iterator
 from zmqdata.iterators.calling import failure
 from zmqdata.iterators.context import Context, Name, Namer
@@ -396,7 +396,8 @@ class IgnoreErrorsIterator(UnaryIterator):
                 raise self._decider.loss(number, error) from error
             self._decider.leave_out(number)
         if self._quarantine is not None:
-            reason = f"{type(error.__cause__ or error).__name__}: {error}"
+            cause = error.__cause__ or error
+            reason = f"{type(cause).__name__}: {text_of(cause)}"
             split = self._input.current_split()
             label, text = self._node.input.label, formatted(error)
             self._quarantine.append(LeftOut(number, label, reason, text, split, self._place))

@@ -209,7 +209,7 @@ def retried(
     ask: Callable[[], T],
     place: str,
     patience: float,
-    renew: Callable[[], None],
+    renew: Callable[[], None] = lambda: None,
     clock: Callable[[], float] = time.monotonic,
     rest: Callable[[float], None] = time.sleep,
 ) -> T:

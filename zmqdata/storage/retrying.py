@@ -155,7 +155,8 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         if isinstance(one, BaseException) and id(one) not in seen:
             seen.add(id(one))
             yield one
-            waiting += [one.__context__, one.__cause__, getattr(one, "reason", None)]
+            behind = None if one.__suppress_context__ else one.__context__
+            waiting += [behind, one.__cause__, getattr(one, "reason", None)]
 
 
 def _status(error: BaseException) -> int:

@@ -44,9 +44,9 @@ from zmqdata.dispatcher.savefolders import (
 from zmqdata.dispatcher.status import audits_of, status_of
 from zmqdata.errors import BY_NAME, DataServiceError, UnavailableError
 from zmqdata.files.filenames import native, portable
-from zmqdata.files.matching import matching_files
 from zmqdata.files.paths import whole_path
 from zmqdata.machine import installed_version
+from zmqdata.storage.listing import matching_names
 from zmqdata.testing.clock import Clock
 from zmqdata.testing.disk import SimulatedDisk
 from zmqdata.testing.network import CALM, Faults, SimulatedNetwork
@@ -118,7 +118,7 @@ def _kept(
 
 
 def _listed(command: dispatcher_events.FindFiles) -> dispatcher_events.FilesListed:
-    found = tuple(map(portable, matching_files(map(native, command.files.patterns))))
+    found = tuple(map(portable, matching_names(map(native, command.files.patterns))))
     return dispatcher_events.FilesListed(
         command.iteration, command.source, command.repetition, found
     )

@@ -1,0 +1,64 @@
+"""Facts about files of stores, read by two workers on real sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.kit.objectstore import ObjectStore, object_store
+from tests.service.conftest import Service
+from zmqdata import Dataset, TextLineDataset
+from zmqdata.client.calls import status
+
+LINES = [f"{number}-{line}" for number in range(6) for line in range(50)]
+
+
+@pytest.fixture
+def store() -> Iterator[ObjectStore]:
+    """Return a store with six parts of fifty lines."""
+    with object_store() as made:
+        for number in range(6):
+            lines = LINES[number * 50 : number * 50 + 50]
+            made.objects[f"/part-{number:03}.txt"] = "\n".join(lines).encode()
+        yield made
+
+
+def test_listed_objects_are_read_once(service: Service, store: ObjectStore) -> None:
+    """The dispatcher lists the objects, and a single worker reads each."""
+    store.faults.extend([503, 503])
+    names = Dataset.list_files(store.url("/part-{000..099}.txt"))
+    found = list(service.read(names.flat_map(TextLineDataset)))
+    assert sorted(found) == sorted(LINES)
+
+
+def test_an_unreadable_split_is_left_out(service: Service, store: ObjectStore) -> None:
+    """A split that cannot be read is left out at its worker, and the reader's
+    quarantine names it.
+    """
+    names = [store.url(f"/part-{number:03}.txt") for number in range(7)]
+    iterator = iter(service.read(TextLineDataset(names, on_error="skip")))
+    assert sorted(iterator) == sorted(LINES)
+    (left_out,) = iterator.quarantine
+    assert "/part-006.txt, bytes 0 to" in left_out.error
+    assert left_out.split == (6, 7)
+
+
+def test_planted_secrets_are_not_found(
+    service: Service, store: ObjectStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Options with a secret are refused by name; a signature shows nowhere."""
+    url = store.url("/part-000.txt?signature=planted")
+    options: dict[str, Any] = {"client_kwargs": {"aws_session_token": "planted"}}
+    with pytest.raises(TypeError, match=r"client_kwargs\.aws_session_token.*environment") as caught:
+        next(iter(service.read(TextLineDataset(url, storage_options=options))))
+    missing = url.replace("000", "999").replace("//", "//me:planted@")
+    dataset = service.read(TextLineDataset([url, missing], on_error="skip"), job_name="signed")
+    iterator = iter(dataset)
+    assert sorted(iterator) == sorted(LINES[:50])
+    states = [status(target) for target in (service.target, service.workers[0].address)]
+    shown = [caught.value, dataset.describe(), iterator.quarantine, states, iterator.state_dict()]
+    text = f"{shown} {caplog.text}"
+    assert "999.txt?..." in text
+    assert "planted" not in text
