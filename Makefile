@@ -16,7 +16,7 @@ test test-full durations coverage test-torch-core: export OPENBLAS_NUM_THREADS :
 test test-full durations coverage test-torch-core: export OMP_NUM_THREADS := 1
 
 .NOTPARALLEL:
-.PHONY: demo test test-full durations test-pythons test-tfdata compile-tests torch test-torch-core test-torch test-frameworks test-slurm test-engines test-mpi test-looking dashboard-demo simulate fuzz coverage lint types layers docs bench bench-quick bench-curves bench-publish bench-dataset bench-sharing bench-torch bench-gpu build locked lock release audit clean bench-attacks
+.PHONY: demo test test-full durations test-pythons test-tfdata compile-tests torch test-torch-core test-torch test-frameworks test-slurm test-engines test-mpi test-looking test-formats dashboard-demo simulate fuzz coverage lint types layers docs bench bench-quick bench-curves bench-publish bench-dataset bench-sharing bench-torch bench-gpu build locked lock release audit clean bench-attacks
 demo: .venv/.run-ready ; $(BIN)/python examples/audit.py $(ARGS)
 test: .venv/.dev-ready ; $(BIN)/python -m pytest $(SHARED) $(ARGS)
 # The hundred slowest tests of `make test`, in a file that git ignores.
@@ -43,6 +43,8 @@ test-engines: .venv/.dev-ready ; $(call bring,srun,slurm-wlm munge) && ZMQDATA_E
 test-mpi: .venv/.dev-ready ; $(call bring,mpirun.openmpi,openmpi-bin) && ZMQDATA_LAUNCHERS=1 $(BIN)/python -m pytest tests/frameworks/test_mpi.py $(ARGS)
 # Pages in a real browser, and each panel and alert rule put to a real Prometheus: never in .ci/run.
 test-looking: .venv-looking/.ready ; $(call bring,chromium,chromium) && $(call bring,promtool,prometheus) && ZMQDATA_LOOKING=1 .venv-looking/bin/python -m pytest tests/looking tests/dashboard $(ARGS)
+# Files of an emulator of S3: never in .ci/run.
+test-formats: .venv-formats/.ready ; .venv-formats/bin/python -m pytest tests/formats $(ARGS)
 # A cluster with a slow operation, and the page that shows it.
 dashboard-demo: .venv/.run-ready ; $(BIN)/python examples/dashboard.py $(ARGS)
 fuzz: .venv/.dev-ready ; $(BIN)/python tools/fuzz.py $(ARGS)
@@ -68,7 +70,7 @@ lock: .venv-lock/.ready ; .venv-lock/bin/uv pip compile --quiet --universal --py
 # Everything up to the tag, in docs/releasing.md: make release VERSION=x.y.z
 release: .venv-lock/.ready ; .venv-lock/bin/python -m tools.release $(VERSION) $(ARGS)
 audit: .venv-lock/.ready ; .venv-lock/bin/python tools/audit.py $(LOCK)
-clean: ; rm -rf .venv .venv-tfdata .venv-frameworks .venv-torch .venv-torch-core .venv-looking .venv-bench .venv-lock .venv-pythons build dist *.egg-info .coverage .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .durations.txt
+clean: ; rm -rf .venv .venv-tfdata .venv-frameworks .venv-torch .venv-torch-core .venv-looking .venv-formats .venv-bench .venv-lock .venv-pythons build dist *.egg-info .coverage .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .durations.txt
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 10) <= v <= (3, 14) else f"zmqdata needs Python 3.10 to 3.14, and $(PYTHON) is {v[0]}.{v[1]}; try: make PYTHON=python3.12 $(MAKECMDGOALS)")'
@@ -119,6 +121,11 @@ clean: ; rm -rf .venv .venv-tfdata .venv-frameworks .venv-torch .venv-torch-core
 .venv-looking/.ready: pyproject.toml setup.py
 	@test -x .venv-looking/bin/python || $(PYTHON) -m venv .venv-looking
 	.venv-looking/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[dev,looking-tests]"
+	@touch $@
+
+.venv-formats/.ready: pyproject.toml setup.py
+	@test -x .venv-formats/bin/python || $(PYTHON) -m venv .venv-formats
+	.venv-formats/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[dev,formats-tests]"
 	@touch $@
 
 .venv-bench/.ready: pyproject.toml setup.py

@@ -201,6 +201,7 @@ SOURCES: list[Make] = [
     lambda n: Dataset.counter(n).take(n),
     lambda n: Dataset.list_files(str(files() / "*.txt"), seed=n).take(n).map(len),
     lambda n: TextLineDataset(paths("txt")[:n]).map(as_number),
+    lambda n: TextLineDataset([*paths("txt")[:n], "/absent"], on_error="skip").map(as_number),
     lambda n: TFRecordDataset(paths("tfrecord")[:n]).map(byte_total),
     lambda n: FixedLengthRecordDataset(paths("bin")[:n], 2).map(byte_total),
     lambda n: CsvDataset(paths("csv")[:n], [0], select_cols=[0]).map(total),

@@ -87,7 +87,9 @@ class ObjectStore:
         handler.end_headers()
         if handler.command == "HEAD":
             return
-        self.sent += handler.wfile.write(body if part is None else part)
+        sent = body if part is None else part
+        self.sent += len(sent)  # before the client can look
+        handler.wfile.write(sent)
         handler.close_connection = part is not None
 
 

@@ -83,7 +83,8 @@ class Listings:
             with suppress(subprocess.TimeoutExpired):
                 found, complaint = process.communicate(asked, timeout=LOOK)
                 if process.returncode:
-                    raise OSError(complaint.strip().rpartition("\n")[2])
+                    last = complaint.strip().rpartition("\n")[2]
+                    raise OSError(last or f"the listing ended with {process.returncode}")
                 return tuple(map(portable, json.loads(found)))
             asked = None
         process.kill()

@@ -113,7 +113,7 @@ def fault_of(error: BaseException) -> Fault:
     """
     chain = list(_chain(error))
     words = " | ".join(dict.fromkeys(filter(None, (" ".join(str(one).split()) for one in chain))))
-    words = (words or type(error).__name__)[:_WORDS]
+    words = (words or type(error).__name__)[:_WORDS].rstrip(".")
     status = next(filter(None, map(_status, chain)), 0)
     return Fault(_kind(chain, status, words), words)
 

@@ -1,0 +1,101 @@
+"""Tests of the sources on an emulator of S3, run by ``make test-formats``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.kit.forks import told_by_child
+from zmqdata import Dataset, LocalCluster, TextLineDataset, distribute
+from zmqdata.errors import DataLossError, NotFoundError, PermissionDeniedError
+from zmqdata.storage import reading
+from zmqdata.storage.listing import matching_names
+from zmqdata.storage.reading import Identity, open_remote
+
+REASON = "it needs moto and s3fs; `make test-formats` brings them"
+moto = pytest.importorskip("moto.server", reason=REASON)
+botocore = pytest.importorskip("botocore.session", reason=REASON)
+pytest.importorskip("s3fs", reason=REASON)
+
+NAMES = ("part-001.txt", "part-002.txt", "sub/part-3.txt", "a b#%ü.txt", "folder/")
+LINES = [f"{name}:{line}" for name in NAMES[:3] for line in range(40)]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """Yield the endpoint of an emulator."""
+    made = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    made.start()
+    host, port = made.get_host_and_port()
+    yield f"http://{host}:{port}"
+    made.stop()
+
+
+@pytest.fixture
+def client(server: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a client of a store with some texts in the bucket ``train``, which the
+    environment names to this process and those that it starts.
+    """
+    for name, value in {
+        "AWS_ENDPOINT_URL_S3": server,
+        "AWS_ACCESS_KEY_ID": "planted",
+        "AWS_SECRET_ACCESS_KEY": "planted",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(reading, "_clients", {})
+    made = botocore.Session().create_client("s3")
+    made.create_bucket(Bucket="train")
+    for name in NAMES:
+        lines = [line for line in LINES if line.startswith(f"{name}:")]
+        made.put_object(Bucket="train", Key=name, Body="\n".join(lines).encode())
+    return made
+
+
+def test_two_workers_read_listed_objects(client: Any) -> None:
+    """The dispatcher lists the objects, and each is read by one of two processes."""
+    names = Dataset.list_files(["s3://train/part-0*.txt", "s3://train/sub/*"])
+    with LocalCluster(num_workers=2) as cluster:
+        lines = names.flat_map(TextLineDataset).apply(distribute("distributed_epoch", cluster))
+        assert sorted(lines) == sorted(LINES)
+
+
+def test_patterns_match(client: Any) -> None:
+    """Patterns match names with strange characters, and no folder; an absent bucket has
+    no objects.
+    """
+    assert matching_names(["s3://train/*"]) == [f"s3://train/{NAMES[at]}" for at in (3, 0, 1)]
+    assert len(matching_names(["s3://train/**"])) == 4
+    assert matching_names(["s3://train/part-{001..003}.txt", "s3://none/*"]) == [
+        f"s3://train/{name}" for name in NAMES[:2]
+    ]
+
+
+def test_objects_are_read_by_ranges(client: Any) -> None:
+    """An object tells size and ETag, in a forked process, too, and a change is
+    noticed.
+    """
+    file = open_remote("s3://train/part-001.txt")
+    assert file.read(14) == b"part-001.txt:0"
+    size = len("\n".join(LINES[:40]))
+    assert (file.size, len(file.identity.etag)) == (size, 34)
+    assert told_by_child(lambda: file.read(15)) == str(b"\npart-001.txt:1")
+    with pytest.raises(DataLossError):
+        open_remote("s3://train/part-001.txt", expected=Identity(size, "another")).read(1)
+    client.put_object(Bucket="train", Key="part-001.txt", Body=b"x" * size)
+    with pytest.raises(DataLossError, match="the object changed"):
+        file.read(1)
+
+
+def test_refusals_have_the_words_of_the_store(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An absent object and absent credentials are told apart."""
+    with pytest.raises(NotFoundError, match=r"s3://train/none, bytes 0 to 1, .*NoSuchKey"):
+        open_remote("s3://train/none").read(1)
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setattr(reading, "_clients", {})
+    with pytest.raises(PermissionDeniedError, match="credentials"):
+        open_remote("s3://train/part-001.txt").read(1)
