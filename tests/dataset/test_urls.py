@@ -29,6 +29,7 @@ from zmqdata.errors import (
 from zmqdata.pipelines import pack_pipeline
 from zmqdata.storage import reading
 from zmqdata.storage.records import as_record
+from zmqdata.testing.cluster import await_condition
 
 LINES = [f"line {number} ü" for number in range(1000)]
 TEXT = "\n".join(LINES).encode()
@@ -54,6 +55,15 @@ def test_lines_come_by_blocks(store: ObjectStore) -> None:
     assert list(TextLineDataset(store.url("/a.txt"))) == LINES
     assert len(store.requests) == -(-len(TEXT) // 4096)
     assert store.sent == len(TEXT)
+
+
+def test_the_next_block_is_under_way(store: ObjectStore) -> None:
+    """While the first block is read, the second is asked for, and no third."""
+    iterator = iter(TextLineDataset(store.url("/a.txt")))
+    assert next(iterator) == LINES[0]
+    await_condition(lambda: len(store.requests) == 2, what="the second request")
+    assert [next(iterator) for _ in range(100)] == LINES[1:101]
+    assert len(store.requests) == 2
 
 
 def test_records_come_from_stores(store: ObjectStore) -> None:
