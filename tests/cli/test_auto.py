@@ -5,17 +5,22 @@ processes.
 from __future__ import annotations
 
 import json
+import os
+import resource
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from zmqdata.cli import membership
 from zmqdata.cli.commands import main
 from zmqdata.cli.membership import Coordinator, StepMember
 from zmqdata.cli.step import KILLED, StepEnds, StepProcess, rank_variables, step_process
-from zmqdata.transport.dispatcher_file import facts_in
+from zmqdata.transport.dispatcher_file import DispatcherFile, facts_in
 from zmqdata.worker.processes.lifetime import StopSignals
 
 PLACE = {
@@ -147,6 +152,31 @@ def coordinator(process: StepProcess) -> Iterator[Coordinator]:
         yield made
 
 
+def connected(process: StepProcess) -> socket.socket:
+    """Return a new connection to the coordinator."""
+    host, port = facts_in(process.step_file)["address"].removeprefix("tcp://").split(":")
+    return socket.create_connection((host, int(port)), 5.0)
+
+
+def secret_of(process: StepProcess) -> bytes:
+    """Return the secret of the step."""
+    return facts_in(process.step_file)["secret"].encode()
+
+
+def greeting(process: StepProcess, number: int) -> bytes:
+    """Return the first line of a member."""
+    return secret_of(process) + json.dumps({"process": number, "node": "n1"}).encode() + b"\n"
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Return True if the other side has closed a connection."""
+    connection.setblocking(False)
+    try:
+        return connection.recv(1) == b""
+    except BlockingIOError:
+        return False
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -155,15 +185,20 @@ def coordinator(process: StepProcess) -> Iterator[Coordinator]:
         b"[]\n",
         b"\xff\n",
         b"x" * 9000,
+        b"[" * 3900 + b"\n",
+        b"SECRET" + b"[" * 3900 + b"\n",
+        b'SECRET{"process": 9, "node": "n1"}\n',
+        b"SECRET[]\n",
     ],
 )
 def test_a_stranger_is_no_member(
     process: StepProcess, coordinator: Coordinator, line: bytes
 ) -> None:
-    """A connection without the secret is closed, and ends nothing."""
-    host, port = facts_in(process.step_file)["address"].removeprefix("tcp://").split(":")
-    with socket.create_connection((host, int(port))) as stranger:
-        stranger.sendall(line)
+    """A connection without the secret, or with the secret and no process that is
+    awaited, is closed, and ends nothing.
+    """
+    with connected(process) as stranger:
+        stranger.sendall(line.replace(b"SECRET", secret_of(process)))
         stranger.settimeout(0.05)
         for _ in range(100):
             assert not coordinator.wait(0.05)
@@ -196,3 +231,75 @@ def test_the_secret_is_only_for_the_user(process: StepProcess, coordinator: Coor
         members[0].tell(4)
         assert not coordinator.wait(1.0)
         assert members[1].hear() == {"verdict": 4}
+
+
+def test_idle_connections_are_few_and_short(
+    process: StepProcess, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The oldest connections without the secret are closed if there are too many, and
+    the others after some seconds; members are admitted beside them.
+    """
+    now = [time.monotonic()]
+    monkeypatch.setattr(membership, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    most = 2 + membership.MOST_STRANGERS
+    with ExitStack() as made:
+        idle = []
+        for _ in range(most + 3):
+            idle.append(made.enter_context(connected(process)))
+            assert not coordinator.wait(1.0)
+        assert [is_closed(one) for one in idle] == [True] * 3 + [False] * most
+        member = made.enter_context(connected(process))
+        member.sendall(greeting(process, 1))
+        for _ in range(2):
+            assert not coordinator.wait(1.0)
+        now[0] += membership.STRANGER_SECONDS
+        assert not coordinator.wait(0.0)
+        assert all(map(is_closed, idle))
+        assert json.loads(member.recv(99)) == {"nodes": ["n1"]}
+        assert not is_closed(member)
+
+
+def test_a_shortage_of_descriptors_ends_nothing(
+    process: StepProcess, coordinator: Coordinator
+) -> None:
+    """A connection that cannot be accepted for lack of descriptors waits until there
+    are some.
+    """
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with connected(process) as joined:
+        joined.sendall(greeting(process, 1))
+        free = os.dup(joined.fileno())
+        os.close(free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free, before[1]))
+        try:
+            assert not coordinator.wait(1.0)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        for _ in range(2):
+            assert not coordinator.wait(1.0)
+        assert json.loads(joined.recv(99)) == {"nodes": ["n1"]}
+
+
+def test_lines_that_come_together_all_count(process: StepProcess, coordinator: Coordinator) -> None:
+    """A member that reports its exit code together with its first line has ended."""
+    with connected(process) as worker, connected(process) as joined:
+        worker.sendall(greeting(process, 2))
+        for _ in range(3):
+            assert not coordinator.wait(1.0)
+        joined.sendall(greeting(process, 1) + b'{"code": 2}\n')
+        assert not coordinator.wait(1.0)
+        assert json.loads(worker.recv(99)) == {"verdict": 2}
+
+
+def test_messages_that_come_together_are_heard_in_turn(process: StepProcess) -> None:
+    """A member that has received two messages at once does not wait for the second."""
+    stop = StopSignals()
+    with closing(stop), socket.create_server(("127.0.0.1", 0)) as listener:
+        file = DispatcherFile(process.step_file)
+        address = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+        file.write(address, mode=0o600, secret="secret")
+        with closing(StepMember(process, stop)) as member, listener.accept()[0] as other:
+            other.sendall(b'{"nodes": ["n1"]}\n{"verdict": 3}\n')
+            assert member.hear(stop) == {"nodes": ["n1"]}
+            assert member.await_message(stop)
+            assert member.hear(stop) == {"verdict": 3}

@@ -16,7 +16,6 @@ import argparse
 import contextlib
 import logging
 import os
-import select
 import signal
 import subprocess
 import threading
@@ -249,10 +248,9 @@ def train(
     if stop.received:  # the signal came before its process
         child.terminate()
     while child.poll() is None:
-        if member.fileno() in select.select([member.fileno(), stop.fileno()], [], [])[0]:
+        if member.await_message(stop):
             _end(child)
             break
-        stop.drain()
     else:
         code = child.returncode
         member.tell(code if code >= 0 else SIGNALLED - code)

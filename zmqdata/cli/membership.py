@@ -6,8 +6,12 @@ step. A process that dies reports nothing: the system closes its connection, at 
 the other side knows at once.
 
 A file on the disk that the processes share has the address, and a secret by which the
-coordinator knows members. The secret travels in the clear. An attacker on the path
-gains nothing by it, as he can end the step by closing connections.
+coordinator knows members. The first line of a member begins with the secret. The
+coordinator parses nothing of a connection before it has compared the secret. It closes
+a connection without one after some seconds, or earlier if there are too many. So a host
+without the secret cannot end the step, unless it floods the port until the members are
+late. The secret travels in the clear. An attacker on the path can end the step with it,
+and can do so without it by closing connections.
 """
 
 from __future__ import annotations
@@ -42,12 +46,16 @@ CLOSE_SECONDS = 1.5
 """Seconds within which the dispatcher ends after the workers."""
 MOST_LINE = 4096
 """Maximum number of bytes of a line of a member."""
+MOST_STRANGERS = 16
+"""Maximum number of connections without the secret, beside those that are awaited."""
+STRANGER_SECONDS = 10.0
+"""Seconds within which a connection shows the secret."""
 LOOK_EVERY = 0.2
-"""Seconds between two looks for the file."""
+"""Seconds between two looks for the file, or two tries to accept a connection."""
 
 
 class Connection:
-    """Sends and receives lines of JSON.
+    """Sends and receives lines.
 
     Args:
         connected: the socket.
@@ -56,38 +64,28 @@ class Connection:
     def __init__(self, connected: socket.socket) -> None:
         self.socket = connected
         self.number: int | None = None
-        self._heard = b""
+        self.part = b""
 
-    def send(self, facts: Any) -> None:
-        """Send a line, unless the other side is gone."""
+    def send(self, facts: Any, prefix: str = "") -> None:
+        """Send a line of JSON behind a prefix, unless the other side is gone."""
         with contextlib.suppress(OSError):
-            self.socket.sendall(json.dumps(facts).encode() + b"\n")
+            self.socket.sendall(f"{prefix}{json.dumps(facts)}\n".encode())
 
-    def take(self) -> Any:
-        """Return the next line, or None if only a part of it has come.
+    def receive(self) -> list[bytes]:
+        """Receive once. Return the lines that are whole now, and keep the rest as
+        ``part``.
 
         Raises:
             EOFError: the other side is gone.
-            ValueError: the line is malformed, or too long.
         """
-        if b"\n" not in self._heard:
-            try:
-                received = self.socket.recv(MOST_LINE)
-            except OSError:
-                received = b""
-            if not received:
-                raise EOFError
-            self._heard += received
-        line, is_whole, rest = self._heard.partition(b"\n")
-        if not is_whole:
-            return None
-        self._heard = rest
-        return json.loads(line)
-
-    def check_length(self) -> None:
-        """Raise ValueError if what was received of a line is too long for a member."""
-        if len(self._heard) > MOST_LINE:
-            raise ValueError(f"a line of more than {MOST_LINE} bytes")
+        try:
+            received = self.socket.recv(MOST_LINE)
+        except OSError:
+            received = b""
+        if not received:
+            raise EOFError
+        *lines, self.part = (self.part + received).split(b"\n")
+        return lines
 
 
 class Coordinator:
@@ -105,6 +103,7 @@ class Coordinator:
         self._ends = StepEnds(process.ranks, process.workers)
         self._nodes: dict[int, str] = {}
         self._members: dict[int, Connection] = {}
+        self._strangers: dict[Connection, float] = {}
         self._secret = secrets.token_hex(16)
         self._starts_until = time.monotonic() + START_SECONDS
         self._ends_until: float | None = None
@@ -125,11 +124,14 @@ class Coordinator:
         """
         for key, _ in self._selector.select(timeout):
             if key.data is None:
-                accepted, _ = self._listener.accept()
-                self._selector.register(accepted, selectors.EVENT_READ, Connection(accepted))
+                self._accept()
             else:
                 self._listen(key.data)
         now = time.monotonic()
+        most = len(self._awaited) + MOST_STRANGERS
+        for stranger, until in [*self._strangers.items()]:  # the oldest first
+            if now >= until or len(self._strangers) > most:
+                self._drop(stranger)
         if now >= self._starts_until and self._awaited:
             log.error(
                 "tasks %s of the step have not started within %.0f s",
@@ -172,26 +174,45 @@ class Coordinator:
             if (number <= self._ranks) == ranks:
                 member.send({"verdict": verdict})
 
+    def _accept(self) -> None:
+        try:
+            accepted, _ = self._listener.accept()
+        except OSError:
+            # Without free descriptors the listener stays readable.
+            time.sleep(LOOK_EVERY)
+            return
+        connection = Connection(accepted)
+        self._selector.register(accepted, selectors.EVENT_READ, connection)
+        self._strangers[connection] = time.monotonic() + STRANGER_SECONDS
+
     def _listen(self, connection: Connection) -> None:
         try:
-            facts = connection.take()
-            connection.check_length()
-            if facts is not None and connection.number is None:
-                self._admit(connection, facts)
-            elif facts is not None and connection.number is not None:
-                self._end(connection.number, int(facts["code"]))
-        except (EOFError, ValueError, KeyError, TypeError):
-            self._selector.unregister(connection.socket)
-            connection.socket.close()
-            if connection.number is not None:
-                del self._members[connection.number]
-                self._end(connection.number, KILLED)
+            for line in connection.receive():
+                if connection.number is None:
+                    self._admit(connection, line)
+                else:
+                    self._end(connection.number, int(json.loads(line)["code"]))
+            if len(connection.part) > MOST_LINE:
+                raise ValueError(f"a line of more than {MOST_LINE} bytes")
+        except (EOFError, ValueError, KeyError, TypeError, RecursionError):
+            self._drop(connection)
 
-    def _admit(self, connection: Connection, facts: dict[str, Any]) -> None:
-        number, node = int(facts["process"]), str(facts["node"])
-        if not secrets.compare_digest(str(facts["secret"]), self._secret):
+    def _drop(self, connection: Connection) -> None:
+        self._selector.unregister(connection.socket)
+        connection.socket.close()
+        self._strangers.pop(connection, None)
+        if connection.number is not None:
+            del self._members[connection.number]
+            self._end(connection.number, KILLED)
+
+    def _admit(self, connection: Connection, line: bytes) -> None:
+        secret = self._secret.encode()
+        if not secrets.compare_digest(line[: len(secret)], secret):
             raise ValueError("a stranger")
+        facts = json.loads(line[len(secret) :])
+        number, node = int(facts["process"]), str(facts["node"])
         self._awaited.remove(number)
+        del self._strangers[connection]
         connection.number = number
         self._members[number] = connection
         if number <= self._ranks:
@@ -251,14 +272,18 @@ class StepMember:
                 "lines say why it has ended, or a firewall is between the machines."
             ) from None
         connected.settimeout(None)
+        self._lines: list[bytes] = []
         self._connection = Connection(connected)
-        self._connection.send(
-            {"secret": facts["secret"], "process": process.number, "node": process.node}
-        )
+        self._connection.send({"process": process.number, "node": process.node}, facts["secret"])
 
-    def fileno(self) -> int:
-        """Return a descriptor that is readable when ``hear`` will not wait."""
-        return self._connection.socket.fileno()
+    def await_message(self, stop: StopSignals) -> bool:
+        """Wait for a message or a signal. Return True if ``hear`` will not wait."""
+        if not self._lines:
+            connected = self._connection.socket.fileno()
+            if connected not in select.select([connected, stop.fileno()], [], [])[0]:
+                stop.drain()
+                return False
+        return True
 
     def hear(self, stop: StopSignals | None = None) -> dict[str, Any]:
         """Wait for the next message of the coordinator.
@@ -270,17 +295,15 @@ class StepMember:
             EOFError: the coordinator is gone.
             InterruptedError: a signal has ended the wait.
         """
-        while True:
+        while not self._lines:
             if stop is not None:
                 if stop.received:
                     raise InterruptedError
-                waiting = select.select([self.fileno(), stop.fileno()], [], [])[0]
-                if self.fileno() not in waiting:
-                    stop.drain()
+                if not self.await_message(stop):
                     continue
-            message: dict[str, Any] | None = self._connection.take()
-            if message is not None:
-                return message
+            self._lines += self._connection.receive()
+        message: dict[str, Any] = json.loads(self._lines.pop(0))
+        return message
 
     def tell(self, code: int) -> None:
         """Report the exit code of this process."""
