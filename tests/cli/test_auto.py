@@ -106,6 +106,17 @@ def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch
     [
         (["--", "x"], {"SLURM_PROCID": None}, "`SLURM_PROCID` is not set"),
         (["--", "x"], {"SLURM_STEP_ID": None}, "Start it by `srun`"),
+        (["--", "x"], {"SLURM_NTASKS": None}, "`SLURM_NTASKS` is not set"),
+        (["--", "x"], {"SLURM_JOB_ID": None}, "`SLURM_JOB_ID` is not set"),
+        (["--", "x"], {"SLURM_PROCID": "abc"}, "`SLURM_PROCID` is 'abc', and no number"),
+        (["--", "x"], {"SLURM_PROCID": "-1"}, "Start it by `srun`"),
+        (["--", "x"], {"SLURM_NTASKS": "9" * 5000}, "`SLURM_NTASKS` is '999"),
+        (["--", "x"], {"SLURM_JOB_ID": "../7"}, "`SLURM_JOB_ID` is '../7', and no number"),
+        (
+            ["--", "x"],
+            {"SLURM_PROCID": "9", "SLURM_NTASKS": "3"},
+            "`SLURM_PROCID` is 9, and must be less than `SLURM_NTASKS`, which is 3",
+        ),
         (["--", "x"], {"SLURM_NTASKS": "2"}, "`--ntasks=3`"),
         (["--trainers=3", "--", "x"], {}, "`--ntasks=5`"),
         (["--trainers=0", "--", "x"], {}, "`--trainers` must be at least 1, got 0"),

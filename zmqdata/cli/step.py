@@ -7,6 +7,7 @@ Nothing here knows a process, a socket or a clock, and the environment is an arg
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -20,6 +21,7 @@ KILLED = SIGNALLED + 9
 death of its machine, keeps a process from reporting another code.
 """
 EXAMPLE = "srun --ntasks=8 zmqdata auto -- python train.py"
+NUMBERS = ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_JOB_ID", "SLURM_STEP_ID")
 COUNTS = ("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_STEP_NUM_TASKS")
 NODE_COUNTS = ("SLURM_NNODES", "SLURM_JOB_NUM_NODES", "SLURM_STEP_NUM_NODES")
 NODE_LISTS = ("SLURM_NODELIST", "SLURM_JOB_NODELIST", "SLURM_STEP_NODELIST")
@@ -79,16 +81,24 @@ def step_process(environment: Mapping[str, str], ranks: int) -> StepProcess:
         ranks: number of trainers, which are its ranks.
 
     Raises:
-        ValueError: there is no step of Slurm, or it has too few processes.
+        ValueError: there is no step of Slurm, a variable of it is malformed, or it has
+            too few processes.
     """
     # The shell of a batch job has the number 0, too, and no step.
-    for variable in ("SLURM_PROCID", "SLURM_STEP_ID", "SLURM_SUBMIT_DIR"):
-        if not environment.get(variable):
+    for variable in (*NUMBERS, "SLURM_SUBMIT_DIR"):
+        value = environment.get(variable)
+        fault = "not set" if not value else f"{value!r}, and no number from 0"
+        if not value or (variable in NUMBERS and not re.fullmatch("[0-9]{1,18}", value)):
             raise ValueError(
-                f"`{variable}` is not set, so this process is no task of a Slurm step. Start it by "
+                f"`{variable}` is {fault}, so this process is no task of a Slurm step. Start it by "
                 f"`srun`, in a batch script or an allocation: {EXAMPLE}"
             )
-    number, count = int(environment["SLURM_PROCID"]), int(environment["SLURM_NTASKS"])
+    number, count, job, step = (int(environment[variable]) for variable in NUMBERS)
+    if number >= count:
+        raise ValueError(
+            f"`SLURM_PROCID` is {number}, and must be less than `SLURM_NTASKS`, which is {count}. "
+            f"A script may have set one of them. Leave both as `srun` sets them: {EXAMPLE}"
+        )
     workers = count - ranks - 1
     if workers < 1:
         raise ValueError(
@@ -96,7 +106,6 @@ def step_process(environment: Mapping[str, str], ranks: int) -> StepProcess:
             f"dispatcher, {ranks} for `--trainers {ranks}`, and one worker or more. Pass "
             f"`--ntasks={ranks + 2}` or more to `srun`, or fewer `--trainers`"
         )
-    job, step = environment["SLURM_JOB_ID"], environment["SLURM_STEP_ID"]
     # A job that is requeued keeps its number, and files of its first life may be left.
     restarts = environment.get("SLURM_RESTART_COUNT", "0")
     return StepProcess(
@@ -169,11 +178,6 @@ class StepEnds:
         self._codes.setdefault(number, code)
 
     @property
-    def missing_ranks(self) -> list[int]:
-        """Numbers of the trainers that have not ended."""
-        return [number for number in self._ranks if number not in self._codes]
-
-    @property
     def first(self) -> int:
         """The first exit code of a trainer that is not 0; 0 if there is none."""
         codes = (code for number, code in self._codes.items() if number in self._ranks)
@@ -186,7 +190,7 @@ class StepEnds:
         It ends with its last trainer. It ends, too, when every worker has failed, as
         the trainers would wait in vain.
         """
-        if not self.missing_ranks:
+        if self._codes.keys() >= set(self._ranks):
             return self.first
         failures = [self._codes.get(number, 0) for number in self._workers]
         return self.first or failures[0] if all(failures) else None
