@@ -20,7 +20,7 @@ from tests.test_house import (  # noqa: F401  # pytest finds the fixture
     walked,
 )
 
-CODE = 65_800
+CODE = 65_775
 """Lines of code in ``zmqdata/``, without docstrings, comments and blanks."""
 MODULES = 475
 """Number of its modules."""

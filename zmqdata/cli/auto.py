@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import logging
 import os
 import signal
 import subprocess
@@ -45,8 +44,6 @@ from zmqdata.worker.processes.lifetime import (
 from zmqdata.worker.processes.options import ProcessSettings
 from zmqdata.worker.processes.supervisor import NO_DISPATCHER
 
-log = logging.getLogger(__name__)
-
 WAKING = (signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
 """Signals that must not end this process. Slurm sends those of users
 (``srun --signal=USR1@60``) to their trainer and to this process.
@@ -68,27 +65,23 @@ class ServerCommands:
 
 def auto_main(arguments: Sequence[str], program: str, servers: ServerCommands) -> int:
     """Run a process of a step until the step ends; return the exit code."""
-    options, command = list(arguments), []
-    if "--" in options:
-        at = options.index("--")
-        options, command = options[:at], options[at + 1 :]
-    chosen = auto_arguments(program).parse_args(options)
+    given = list(arguments)
+    cut = given.index("--") if "--" in given else len(given)
+    chosen, command = auto_arguments(program).parse_args(given[:cut]), given[cut + 1 :]
     try:
         process = checked_process(chosen, command)
     except ValueError as error:
         return complain(program, str(error))
     stop = StopSignals(waking=WAKING, owned=process.role != "worker")
-    run: Callable[[StopSignals], int] = {
-        "dispatcher": partial(coordinate, process, chosen, servers),
-        "trainer": partial(join, process, partial(train, process, chosen, command)),
-        "worker": partial(
-            join, process, partial(work, partial(servers.supervise, program, chosen))
-        ),
-    }[process.role]
 
     def serve(stop: StopSignals) -> int:
         try:
-            return run(stop)
+            if process.role == "dispatcher":
+                return coordinate(process, chosen, servers)
+            with contextlib.closing(StepMember(process, stop)) as member:
+                if process.role == "trainer":
+                    return train(process, chosen, command, member, stop)
+                return work(partial(servers.supervise, program, chosen), member, stop)
         except InterruptedError:
             return SIGNALLED + signal.SIGTERM
         except EOFError:
@@ -167,27 +160,14 @@ def checked_process(chosen: argparse.Namespace, command: Sequence[str]) -> StepP
     return process
 
 
-def coordinate(
-    process: StepProcess,
-    chosen: argparse.Namespace,
-    servers: ServerCommands,
-    stop: StopSignals,
-) -> int:
-    """Run the dispatcher until all trainers have ended; ``stop`` only takes signals."""
-    shared = ("host", "key_file", "insecure")
-    given = {name: value for name, value in vars(chosen).items() if name in shared}
+def coordinate(process: StepProcess, chosen: argparse.Namespace, servers: ServerCommands) -> int:
+    """Run the dispatcher until all trainers have ended, whatever signals come."""
+    shared = vars(chosen).keys() & {"host", "key_file", "insecure"}
+    given = {name: getattr(chosen, name) for name in shared}
     given["dispatcher_file"] = process.dispatcher_file
     config = chosen_settings(DispatcherConfig, argparse.Namespace(**given))
     with contextlib.closing(Coordinator(process)) as coordinator:
         return servers.serve_dispatcher(config, coordinator)
-
-
-def join(
-    process: StepProcess, run: Callable[[StepMember, StopSignals], int], stop: StopSignals
-) -> int:
-    """Run a process that is a member of the step."""
-    with contextlib.closing(StepMember(process, stop)) as member:
-        return run(member, stop)
 
 
 def work(supervise: Callable[[StopSignals], int], member: StepMember, stop: StopSignals) -> int:

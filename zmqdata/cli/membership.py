@@ -133,11 +133,7 @@ class Coordinator:
             if now >= until or len(self._strangers) > most:
                 self._drop(stranger)
         if now >= self._starts_until and self._awaited:
-            log.error(
-                "tasks %s of the step have not started within %.0f s",
-                sorted(self._awaited),
-                START_SECONDS,
-            )
+            log.error("tasks %s have not started in %g s", sorted(self._awaited), START_SECONDS)
             for number in self._awaited:
                 self._ends.add(number, KILLED)
             self._close_entrance()
@@ -146,20 +142,19 @@ class Coordinator:
             return False
         if self._ends_until is None:
             self._ends_until = now + END_SECONDS
-            self._tell(verdict, ranks=False)
+            self._tell({"verdict": verdict}, ranks=False)
         if now < self._ends_until and any(number > self._ranks for number in self._members):
             return False
         # Trainers end last: at their exit code Slurm may kill what is left of the step.
-        self._tell(verdict, ranks=True)
+        self._tell({"verdict": verdict}, ranks=True)
         exit_within(CLOSE_SECONDS, 0)
         return True
 
     def close(self) -> None:
         """Remove the file, and close all connections."""
         self._close_entrance()
-        for key in list(self._selector.get_map().values()):
-            if key.data is not None:
-                key.data.socket.close()
+        for connection in (*self._strangers, *self._members.values()):
+            connection.socket.close()
         self._selector.close()
 
     def _close_entrance(self) -> None:
@@ -169,10 +164,10 @@ class Coordinator:
             self._selector.unregister(self._listener)
             self._listener.close()
 
-    def _tell(self, verdict: int, ranks: bool) -> None:
+    def _tell(self, facts: dict[str, Any], ranks: bool) -> None:
         for number, member in self._members.items():
             if (number <= self._ranks) == ranks:
-                member.send({"verdict": verdict})
+                member.send(facts)
 
     def _accept(self) -> None:
         try:
@@ -218,21 +213,20 @@ class Coordinator:
         if number <= self._ranks:
             self._nodes[number] = node
             if len(self._nodes) == self._ranks:
-                nodes = [self._nodes[one] for one in sorted(self._nodes)]
-                for one in self._nodes.keys() & self._members.keys():
-                    self._members[one].send({"nodes": nodes})
+                self._tell({"nodes": [self._nodes[one] for one in sorted(self._nodes)]}, ranks=True)
         if not self._awaited:
             self._close_entrance()
 
     def _end(self, number: int, code: int) -> None:
         is_first = not self._ends.first
         self._ends.add(number, code)
-        if number <= self._ranks and is_first and code:
+        if number > self._ranks or not code:
+            return
+        if is_first:
             log.error("trainer %d has ended with exit code %d", number - 1, code)
         # A trainer that has failed ends at once, so that Slurm can end the step if the
         # user has asked it to (`--kill-on-bad-exit`).
-        is_rank = number <= self._ranks and number in self._members
-        if code and is_rank and self._ends.verdict is None:
+        if number in self._members and self._ends.verdict is None:
             self._members[number].send({"verdict": self._ends.first})
 
 
@@ -296,14 +290,11 @@ class StepMember:
             InterruptedError: a signal has ended the wait.
         """
         while not self._lines:
-            if stop is not None:
-                if stop.received:
-                    raise InterruptedError
-                if not self.await_message(stop):
-                    continue
-            self._lines += self._connection.receive()
-        message: dict[str, Any] = json.loads(self._lines.pop(0))
-        return message
+            if stop is None or self.await_message(stop):
+                self._lines += self._connection.receive()
+            elif stop.received:
+                raise InterruptedError
+        return dict(json.loads(self._lines.pop(0)))
 
     def tell(self, code: int) -> None:
         """Report the exit code of this process."""
