@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import zmqdata
@@ -122,6 +124,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     def files(suffix: str) -> list[str]:
         return [name + suffix for name in names]
 
+    pq.write_table(pa.table({"n": np.arange(9)}), folder / "n.parquet", row_group_size=2)
     query = ("sqlite", str(folder / "rows.db"), "SELECT x FROM rows", np.int64)
     return {
         "range": Dataset.range(COUNT),
@@ -134,6 +137,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "TextLineDataset": zmqdata.TextLineDataset(files(".txt")),
         "TFRecordDataset": zmqdata.TFRecordDataset(files(".tfrecord")),
         "FixedLengthRecordDataset": zmqdata.FixedLengthRecordDataset(files(".txt"), 3),
+        "from_parquet": Dataset.from_parquet(folder / "n.parquet"),
         "from_tensors": Dataset.from_tensors(np.arange(3)),
         "from_generator": Dataset.from_generator(lambda: iter(range(COUNT))),
         "from_iterable": Dataset.from_iterable([*range(COUNT)]),

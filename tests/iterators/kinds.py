@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from zmqdata import operations
 from zmqdata.client.distribute import DataServiceDataset
@@ -64,6 +66,10 @@ def fail_at_three(x: Any) -> Any:
 
 def total(*x: Any) -> Any:
     return np.int64(sum(int(np.sum(part)) for part in x))
+
+
+def column_total(columns: dict[str, Any]) -> Any:
+    return total(columns["n"])
 
 
 def steps_of(x: Any) -> Any:
@@ -141,6 +147,7 @@ def files() -> Path:
     with closing(sqlite3.connect(folder / "base")) as base, base:
         base.execute("CREATE TABLE numbers (x)")
         base.executemany("INSERT INTO numbers VALUES (?)", [(x,) for x in range(4)])
+    pq.write_table(pa.table({"n": np.arange(7)}), folder / "n.parquet", row_group_size=2)
     Dataset.range(7).save(folder / "saved")
     Dataset.range(9).save(folder / "shards", shard_func=lambda x: x % 4)
     save_in_chunks(str(folder / "chunks"))
@@ -216,6 +223,9 @@ SOURCES: list[Make] = [
     lambda n: growing(str(files() / "chunks")).take(n),
     lambda n: Dataset.load(files() / "chunks", reader_func=backwards).take(n),
     lambda n: Dataset.load(files() / "chunks", reader_func=in_turn, wait=True).take(n),
+    lambda n: Dataset.from_parquet(
+        files() / "n.parquet", shuffle=n > 2, batch_rows=n or None, open_splits=2
+    ).map(column_total),
 ]
 
 

@@ -22,7 +22,8 @@ from zmqdata.dataset.arguments import (
     sliceable,
     store_options,
 )
-from zmqdata.dataset.parts import D, DatasetMethods
+from zmqdata.dataset.parts import D
+from zmqdata.dataset.tables import Tables
 from zmqdata.elements.conversion import as_element, located
 from zmqdata.elements.nesting import leaves_of, map_structure, nesting_of
 from zmqdata.errors import InvalidArgumentError, NoFilesMatchedError
@@ -32,7 +33,7 @@ from zmqdata.nodes.base import Node
 from zmqdata.storage.listing import check_pattern, matching_names
 
 
-class Sources(DatasetMethods[D]):
+class Sources(Tables[D]):
     """Constructors of datasets (``D``) from arguments alone."""
 
     @classmethod

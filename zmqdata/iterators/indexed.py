@@ -8,8 +8,9 @@ from typing import Any
 
 from zmqdata.iterators.base import ElementIterator
 from zmqdata.iterators.calling import PassedOver
-from zmqdata.iterators.context import Context, Name, Namer, subgroup
-from zmqdata.iterators.permutation import LaterPart, Order
+from zmqdata.iterators.context import Context, Name, Namer, mixed_seed, subgroup
+from zmqdata.iterators.draws import shared_seed
+from zmqdata.iterators.permutation import LaterPart, Order, Permutation
 
 
 def place(state: Any) -> int:
@@ -52,6 +53,23 @@ class IndexedIterator(ElementIterator):
         self._named_from = context
         self._order_of = context.order
         self._first_place = context.first
+
+    def _permute(self, node: Any, context: Context, count: int) -> None:
+        """Read in a permutation, which depends on that of a global shuffle behind the
+        source, and is the same for all tasks that read parts of the source.
+        """
+        then = self._order_of
+
+        def order_of(repetition: int) -> Permutation:
+            varies = node.reshuffle_each_iteration
+            seed = shared_seed(node, node.seed, varies, context.repeated(repetition))
+            return Permutation(
+                count, seed if then is None else mixed_seed(seed, then(repetition).seed)
+            )
+
+        self._order_of = order_of
+        if context.providers is None:
+            self._order = order_of(context.repetition)
 
     def _advance(self) -> None:
         """Go to the next range of indices, or raise StopIteration. Only a provider has

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from zmqdata.operations import nested as nested
     from zmqdata.operations import padding as padding
     from zmqdata.operations import parallel as parallel
+    from zmqdata.operations import parquet as parquet
     from zmqdata.operations import prefetch as prefetch
     from zmqdata.operations import random_map as random_map
     from zmqdata.operations import repeat as repeat

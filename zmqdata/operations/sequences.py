@@ -28,11 +28,10 @@ from zmqdata.failures.exceptions import FAILURES
 from zmqdata.iterators.base import make_iterator
 from zmqdata.iterators.calling import failure
 from zmqdata.iterators.callsites import call_site
-from zmqdata.iterators.context import Context, Name, mixed_seed, subgroup
+from zmqdata.iterators.context import Context, Name, subgroup
 from zmqdata.iterators.draws import shared_seed
 from zmqdata.iterators.element_maker import ElementMaker
 from zmqdata.iterators.indexed import IndexedIterator
-from zmqdata.iterators.permutation import Permutation
 from zmqdata.iterators.random_access import ANEW, element_at, from_place, name_at, program, refusal
 from zmqdata.nodes.base import AT_ITS_PLACE, ByIdentity, Infer, Node, Ordinal, Unary, in_label
 from zmqdata.operations.sources import FromGenerator, GeneratorIterator
@@ -228,24 +227,7 @@ class SequenceIterator(IndexedIterator):
         self._site = call_site(node, context)
         self._seed_for = context.seeder(node)
         if node.shuffle:
-            self._shuffle(context)
-
-    def _shuffle(self, context: Context) -> None:
-        """Read in a permutation, which depends on that of a global shuffle behind the
-        source.
-        """
-        count, node, then = len(self._sequence), self._node, self._order_of
-
-        def order_of(repetition: int) -> Permutation:
-            varies = node.reshuffle_each_iteration
-            seed = shared_seed(node, node.seed, varies, context.repeated(repetition))
-            return Permutation(
-                count, seed if then is None else mixed_seed(seed, then(repetition).seed)
-            )
-
-        self._order_of = order_of
-        if context.providers is None:
-            self._order = order_of(context.repetition)
+            self._permute(node, context, count)
 
     def __next__(self) -> Any:
         self._strand.place = self._own_place

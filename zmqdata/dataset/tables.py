@@ -1,0 +1,242 @@
+"""The constructors of ``Dataset`` from files of tables. A mixin of the class in
+``surface``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Literal
+
+from zmqdata import operations
+from zmqdata.config.checks import at_least, integer, optional_seed, refuse
+from zmqdata.config.settings import warn_user
+from zmqdata.dataset.arguments import FileNames, call_site, file_names, flag, several
+from zmqdata.dataset.parts import D, DatasetMethods
+from zmqdata.dataset.seeds import number_order
+from zmqdata.errors import InvalidArgumentError, NoFilesMatchedError
+from zmqdata.files.matching import matching_files
+from zmqdata.machine.descriptors import shortage_explained
+
+if TYPE_CHECKING:
+    from zmqdata.storage.parquet import Footer
+
+_AT_A_TIME = 64
+_LARGE = 10**9
+"""Packed size of a row group beyond which the user is warned."""
+_SPECIAL = re.compile(r"[*?\[\\]")
+
+
+class Tables(DatasetMethods[D]):
+    """Constructors of datasets (``D``) from files of tables."""
+
+    @classmethod
+    def from_parquet(
+        cls,
+        paths: FileNames,
+        *,
+        columns: Sequence[str] | None = None,
+        filters: Any = None,
+        batch_rows: int | None = None,
+        schema: Literal["first", "union"] = "first",
+        nulls: Literal["mask"] | Mapping[str, Any] | None = None,
+        split: Literal["row_group", "file"] = "row_group",
+        shuffle: bool = False,
+        seed: int | None = None,
+        reshuffle_each_iteration: bool = True,
+        open_splits: int = 4,
+        on_error: Literal["raise", "skip"] = "raise",
+    ) -> D:
+        """Return a dataset of the rows of Parquet files, as dicts by column.
+
+        A split is a row group, which the worker that reads it opens itself. Memory
+        holds the packed pages of a row group and a batch.
+
+        Args:
+            paths: a name, a glob pattern, a folder, or several of them. Of a folder all
+                ``*.parquet`` files at any depth are read, except those whose name, or
+                folder, begins with ``_`` or a dot.
+            columns: names of the columns to read, in this order; None: all.
+            filters: condition that rows must meet: ``[("a", ">", 3)]``, a list of such
+                lists of which one must hold, or a ``pyarrow.compute.Expression``. Row
+                groups are left out by their statistics when the dataset is made.
+            batch_rows: elements are dicts of columns with up to this many rows. A batch
+                ends with its row group. None: elements are rows.
+            schema: ``"first"``: all files have the columns of the first, in any order.
+                ``"union"``: absent columns are null. Integers, floats and texts of
+                different widths are read as the widest.
+            nulls: for batches. ``"mask"`` adds a column ``"<name>_valid"`` for each,
+                and a dict such as ``{"n": -1}`` replaces nulls; None refuses them. A
+                null is None in a row.
+            split: ``"file"``: a split is a file, and only the first is opened when the
+                dataset is made. Its number of elements is then unknown.
+            shuffle: read the splits in a random order, and draw rows from
+                ``open_splits`` of them at a time, all of which are in memory.
+            seed: fixes the orders; None: drawn for each iterator, or by
+                ``set_random_seed``.
+            reshuffle_each_iteration: True if each iteration and repetition has a
+                different order.
+            open_splits: number of splits whose rows are drawn together.
+            on_error: ``"skip"`` leaves out row groups and files that cannot be read,
+                and adds them to ``iterator.quarantine``.
+
+        Raises:
+            ImportError: pyarrow is missing: ``pip install 'zmqdata[parquet]'``.
+            NoFilesMatchedError: nothing matches one of the paths.
+            DataLossError: a file is damaged.
+            InvalidArgumentError: a file is not Parquet, or the files differ in their
+                columns; the text names file, column and types.
+
+        >>> import os, tempfile
+        >>> import pyarrow, pyarrow.parquet
+        >>> from zmqdata.dataset import Dataset
+        >>> path = os.path.join(tempfile.mkdtemp(), "letters.parquet")
+        >>> table = pyarrow.table({"n": [1, 2, 3], "letter": ["a", "b", "c"]})
+        >>> pyarrow.parquet.write_table(table, path)
+        >>> next(iter(Dataset.from_parquet(path)))
+        {'n': np.int64(1), 'letter': 'a'}
+        >>> list(Dataset.from_parquet(path, columns=["n"], batch_rows=2))
+        [{'n': array([1, 2])}, {'n': array([3])}]
+
+        Has no counterpart in tf.data. Numbers and texts are numpy values, ``str`` and
+        ``bytes``; lists are arrays, in batches ragged tensors; dates and times are
+        ``datetime64`` in UTC.
+        """
+        try:
+            from zmqdata.storage import parquet
+        except ImportError as error:
+            raise ImportError(
+                f"from_parquet() needs pyarrow, which cannot be imported: {error}. Run "
+                "`pip install 'zmqdata[parquet]'` here and on the machine of each worker"
+            ) from error
+
+        _check_choice("schema", schema, ("first", "union"))
+        _check_choice("split", split, ("row_group", "file"))
+        _check_choice("on_error", on_error, ("raise", "skip"))
+        if split == "file" and schema == "union":
+            raise InvalidArgumentError(
+                'from_parquet() got schema="union" with split="file", which opens only the first '
+                'file before it reads. Pass split="row_group"'
+            )
+        size = None if batch_rows is None else at_least("batch_rows", batch_rows, 1)
+        if nulls is not None and not isinstance(nulls, Mapping):
+            _check_choice("nulls", nulls, ("mask",))
+        if nulls is not None and size is None:
+            raise InvalidArgumentError(
+                "from_parquet() got `nulls` without `batch_rows`: in rows, a null is None. Leave "
+                "it out, or pass batch_rows"
+            )
+        shuffled = flag("shuffle", shuffle)
+        if seed is not None and not shuffled:
+            raise ValueError(
+                f"from_parquet() got seed {integer('seed', seed)} without shuffle=True. Without "
+                "shuffling the seed has no effect: leave it out, or set shuffle=True"
+            )
+        files = _parquet_files(paths)
+        by_file, chosen = split == "file", None if columns is None else _names(columns)
+        footers = list(_footers(files[:1] if by_file else files, on_error == "skip"))
+        plan = parquet.TablePlan(files, footers, chosen, filters, schema == "union")
+        _warn_of_size(*plan.largest())
+        made = operations.parquet.Parquet(
+            filenames=files,
+            columns=plan.columns,
+            schema=plan.schema.serialize().to_pybytes(),
+            condition=plan.condition,
+            batch_size=size,
+            nulls=None if nulls is None else plan.nulls(nulls),
+            table=None if by_file else plan.table(),
+            shuffle=shuffled,
+            seed=optional_seed(seed),
+            reshuffle_each_iteration=flag("reshuffle_each_iteration", reshuffle_each_iteration),
+            open_splits=at_least("open_splits", open_splits, 1),
+            on_error=on_error,
+            site=call_site(),
+        )
+        number_order(made)
+        return cls._wrap(made)
+
+
+def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        refuse(name, value, " or ".join(f'"{choice}"' for choice in choices))
+
+
+def _parquet_files(paths: FileNames) -> tuple[str, ...]:
+    """Return the files that names, patterns and folders stand for, in this order."""
+    found: list[str] = []
+    for path in file_names(paths, "paths", "a file name, a pattern, a folder, or several"):
+        is_folder = os.path.isdir(path)
+        pattern = f"{_SPECIAL.sub(_escaped, path)}/**/*.parquet" if is_folder else path
+        with shortage_explained("from_parquet()"):
+            names = matching_files([pattern])
+        if is_folder:
+            names = [name for name in names if not _is_hidden(name[len(path) :])]
+        if not names:
+            reason = "has no file `*.parquet`" if is_folder else "is no file, and matches none"
+            raise NoFilesMatchedError(
+                f"from_parquet(): {path!r} {reason}. Pass the name of a Parquet file, a pattern, "
+                f"or a folder with such files. The current folder is {os.getcwd()!r}"
+            )
+        found += names
+    if not found:
+        raise NoFilesMatchedError("from_parquet() got no paths: pass at least one file or folder")
+    return tuple(found)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return "\\" + found[0]
+
+
+def _is_hidden(path: str) -> bool:
+    return any(part.startswith(("_", ".")) for part in path.split("/"))
+
+
+def _names(columns: Any) -> list[str]:
+    names = several("columns", columns, "a list of names of columns")
+    for name in names:
+        if not isinstance(name, str):
+            refuse("columns", columns, "a list of names of columns")
+    if not names or len(set(names)) < len(names):
+        raise InvalidArgumentError(
+            f"`columns` must name at least one column, and each once, got {names}"
+        )
+    return names
+
+
+def _footers(files: Sequence[str], skipping: bool) -> Iterator[Footer | None]:
+    """Yield the footers of files; None for a file that cannot be read if such files are
+    left out, and another can be read.
+    """
+    from zmqdata.storage.parquet import UNREADABLE, read_footer
+
+    def read(name: str) -> Footer | Exception:
+        try:
+            with open(name, "rb", 0) as file:
+                return read_footer(file, name)
+        except UNREADABLE as error:
+            return error
+
+    failed, some = None, False
+    with ThreadPoolExecutor(min(_AT_A_TIME, len(files)), "zmqdata-footers") as pool:
+        for found in pool.map(read, files):
+            if not isinstance(found, Exception):
+                some = True
+                yield found
+                continue
+            failed = failed or found
+            if not skipping:
+                break
+            yield None
+    if failed is not None and not (some and skipping):
+        raise failed
+
+
+def _warn_of_size(size: int, name: str, group: int) -> None:
+    if size > _LARGE:
+        warn_user(
+            f"row group {group} of {name} has {size:,} bytes in the chosen columns, all of which "
+            "its worker holds in memory. Choose fewer `columns`, or write the file with smaller "
+            "row groups, as with write_table(row_group_size=...)"
+        )

@@ -1,0 +1,473 @@
+"""Parquet files: rows as dicts, or batches as dicts of columns. A split is a row group.
+
+Memory holds the packed pages of a row group and a batch or, with ``shuffle``, the rows
+of several row groups, which are drawn together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from operator import length_hint
+from typing import Any, BinaryIO, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from zmqdata.elements.columns import Fill, column_of, dict_rows, rows_of
+from zmqdata.elements.specs import UNKNOWN_CARDINALITY
+from zmqdata.errors import DataLossError, InvalidArgumentError
+from zmqdata.failures.exceptions import formatted, text_of
+from zmqdata.iterators.base import END, ElementIterator, Steps, make_iterator
+from zmqdata.iterators.calling import failure
+from zmqdata.iterators.context import Context, mixed_seed
+from zmqdata.iterators.indexed import IndexedIterator, PartsIterator
+from zmqdata.iterators.permutation import Permutation
+from zmqdata.iterators.quarantine import LeftOut
+from zmqdata.nodes.base import ByIdentity, Node, Ordinal, first_of, in_label
+from zmqdata.splits import IndexSplits, SplitSource
+from zmqdata.storage.parquet import (
+    UNREADABLE,
+    Footer,
+    GroupTable,
+    check_schema,
+    read_footer,
+    read_group,
+)
+
+_AT_ONCE = 1024
+"""Most rows that are decoded together where the elements are rows."""
+_BYTES_AT_ONCE = 4 << 20
+"""Size of rows beyond which fewer are decoded together."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Parquet(ByIdentity, Node):
+    """Yields the rows of Parquet files."""
+
+    filenames: tuple[str, ...] = field(metadata=in_label(first_of))
+    """Paths of the files."""
+    columns: tuple[str, ...]
+    """Names of the columns of the elements."""
+    schema: bytes = field(repr=False)
+    """Schema of the columns, and of those that ``condition`` needs."""
+    condition: Any = None
+    """Arrow expression that rows must meet; None: all are read."""
+    batch_size: int | None = None
+    """Maximum number of rows of an element; None: an element is a row."""
+    nulls: Fill = None
+    """Treatment of nulls in batches."""
+    table: GroupTable | None = field(default=None, repr=False)
+    """The row groups, which are the splits; None: a split is a file."""
+    shuffle: bool = False
+    """True to read in a permutation of the splits, and to draw their rows."""
+    seed: int | None = None
+    """Seed of the permutation; None: that of the context."""
+    reshuffle_each_iteration: bool = True
+    """True to permute anew in each repetition."""
+    open_splits: int = 4
+    """Number of splits whose rows are drawn together."""
+    on_error: str = "raise"
+    """``"skip"`` to leave out what cannot be read."""
+    ordinal: Ordinal = field(default_factory=Ordinal, compare=False, repr=False)
+    """Number of its order among those of the program, if it is drawn once."""
+    operation: ClassVar[str] = "from_parquet"
+    restoring: ClassVar[str] = "repeats the decoding of its row groups up to the position"
+    own_state: ClassVar[int] = 24
+
+    @property
+    def split_unit(self) -> str:  # type: ignore[override]  # two kinds of splits
+        return "files" if self.table is None else "row groups"
+
+    @property
+    def kept_order(self) -> Ordinal | None:
+        is_kept = self.shuffle and self.seed is None and not self.reshuffle_each_iteration
+        return self.ordinal if is_kept else None
+
+    @property
+    def split_source(self) -> SplitSource:
+        return IndexSplits(self.split_count)
+
+    @property
+    def split_count(self) -> int:
+        """Number of the splits."""
+        return len(self.filenames if self.table is None else self.table.groups)
+
+    @property
+    def cardinality(self) -> int:
+        is_pooled = self.shuffle and self.batch_size is not None
+        if self.table is None or self.condition is not None or is_pooled:
+            return UNKNOWN_CARDINALITY
+        if self.on_error == "skip":
+            return UNKNOWN_CARDINALITY
+        return int(np.sum(-(-self.table.rows.astype(np.int64) // (self.batch_size or 1))))
+
+    @property
+    def batch_rows(self) -> int | None:
+        return None if self.batch_size is None else 0
+
+
+class _GroupReader:
+    """Reads row groups as batches of Arrow. It keeps the footer of the last file.
+
+    Args:
+        node: the source.
+    """
+
+    def __init__(self, node: Parquet) -> None:
+        self._node = node
+        self.schema = pa.ipc.read_schema(pa.BufferReader(node.schema))
+        self._number = -1
+        self._file: BinaryIO | None = None
+        self._footer: Footer | None = None
+
+    def groups_of(self, split: int) -> list[tuple[int, int]]:
+        """Return the row groups of a split, each as the number of its file and its
+        number in that.
+        """
+        table = self._node.table
+        if table is not None:
+            number = int(np.searchsorted(table.ends, split, side="right"))
+            return [(number, int(table.groups[split]))]
+        footer, _ = self._opened(split)
+        return [(split, group) for group in range(footer.metadata.num_row_groups)]
+
+    def _opened(self, number: int) -> tuple[Footer, BinaryIO]:
+        if self._number != number or self._footer is None or self._file is None:
+            self.close()
+            name, table = self._node.filenames[number], self._node.table
+            self._file = open(name, "rb", 0)  # noqa: SIM115 - closed by close()
+            footer = read_footer(self._file, name)
+            if table is None:
+                check_schema(name, footer.schema, self.schema)
+            elif footer.checksum != table.checksums[number]:
+                raise DataLossError(
+                    f"{name} was changed after this dataset was made: it has another footer. "
+                    "Make the dataset again, and do not write to files that are read"
+                )
+            self._footer, self._number = footer, number
+        return self._footer, self._file
+
+    def batches(self, group: tuple[int, int], rows: int | None) -> Iterator[Any]:
+        """Yield the rows of a row group that meet the condition.
+
+        Args:
+            group: file and number of the row group.
+            rows: number of rows to decode together; None: as suits single rows.
+        """
+        footer, file = self._opened(group[0])
+        described = footer.metadata.row_group(group[1])
+        rows = rows or _suitable(described.total_byte_size, described.num_rows)
+        name, condition = self._node.filenames[group[0]], self._node.condition
+        for batch in read_group(file, name, footer, group[1], self.schema, rows):
+            yield batch if condition is None else batch.filter(condition)
+
+    def name_of(self, group: tuple[int, int]) -> str:
+        """Return the name of a row group for errors."""
+        return f"{self._node.filenames[group[0]]}, row group {group[1]}"
+
+    def rows_in(self, group: tuple[int, int]) -> int:
+        """Return the number of rows of a row group."""
+        return int(self._opened(group[0])[0].metadata.row_group(group[1]).num_rows)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        self._file = self._footer = None
+
+
+def _suitable(size: int, rows: int) -> int:
+    """Return how many rows to make elements of together, given the size of some."""
+    return max(1, min(_AT_ONCE, _BYTES_AT_ONCE * rows // max(size, 1)))
+
+
+def _of_size(batches: Iterator[Any], size: int | None, passed: int) -> Iterator[Any]:
+    """Yield the rows of batches from a row on, in batches of one size except the last;
+    None leaves them as they are.
+    """
+    held: list[Any] = []
+    count = 0
+    for batch in batches:
+        rest, passed = batch.slice(passed), max(0, passed - len(batch))
+        while len(rest):
+            piece = rest if size is None else rest.slice(0, size - count)
+            rest = rest.slice(len(piece))
+            held.append(piece)
+            count += len(piece)
+            if size is None or count == size:
+                yield _joined(held)
+                held, count = [], 0
+    if held:
+        yield _joined(held)
+
+
+def _joined(batches: Sequence[Any]) -> Any:
+    if len(batches) == 1:
+        return batches[0]
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+
+
+@make_iterator.register(Parquet)
+def _reading(node: Parquet, context: Context) -> ElementIterator:
+    return (DrawnRowsIterator if node.shuffle else ParquetIterator)(node, context)
+
+
+class ParquetIterator(PartsIterator):
+    """Yields the rows of row groups in order. Its state has the row group of the split,
+    and the number of rows, or batches, before it in that.
+    """
+
+    _is_within = True
+
+    def __init__(self, node: Parquet, context: Context) -> None:
+        super().__init__(context, node.split_count)
+        self._node, self._context = node, context
+        self._reader = _GroupReader(node)
+        self._groups: list[tuple[int, int]] | None = None  # None: no split is open
+        self._batches: Iterator[Any] | None = None
+        self._rows: Iterator[Any] = iter(())
+        self._reached = self._behind = 0
+
+    @property
+    def _row(self) -> int:
+        """Number of elements before the next in its row group."""
+        return self._behind - length_hint(self._rows)
+
+    def _go_to(self, row: int) -> None:
+        self._rows, self._behind = iter(()), row
+
+    def __next__(self) -> Any:
+        for row in self._rows:
+            return row
+        return next(self._more())
+
+    def steps(self) -> Steps:
+        return self._steps()  # type: ignore[return-value]  # the type of all generators
+
+    def _steps(self) -> Generator[Any, None, object]:
+        try:
+            while True:
+                yield from self._rows
+                yield next(self._more())
+        except StopIteration:
+            return END
+
+    def _more(self) -> Iterator[Any]:
+        """Return an iterator over the next elements, at least one."""
+        self._strand.place = self._own_place
+        while (batch := self._next_batch()) is None:
+            pass
+        if self._node.batch_size is not None:
+            self._behind += 1
+            return iter([self._columns_of(batch)])
+        names = self._node.columns
+        self._rows = iter(dict_rows(names, [rows_of(batch.column(name)) for name in names]))
+        self._behind += len(batch)
+        return self._rows
+
+    def _next_batch(self) -> Any:
+        """Return the next batch of Arrow, or None to be called again."""
+        if self._batches is None and self._groups is None:
+            self._begin_part()
+        try:
+            batch = next(self._batches or self._open(), None)
+        except UNREADABLE as error:
+            where, number = self._where(), self._part + (self._reached << 32)
+            if self._groups is None:
+                self._end_part()
+            else:
+                self._next_group()
+            self._leave_out(error, where, number)
+            return None
+        if batch is None:
+            self._next_group()
+        return batch
+
+    def _open(self) -> Iterator[Any]:
+        """Open a row group of the split that was begun, at its row."""
+        if self._groups is None:
+            self._groups = self._reader.groups_of(self._part)
+        size, group = self._node.batch_size, self._reached
+        batches = self._reader.batches(self._groups[group], size) if self._groups else iter(())
+        self._batches = _of_size(batches, size, self._row * (size or 1))
+        return self._batches
+
+    def _next_group(self) -> None:
+        self._batches = None
+        self._reached += 1
+        self._go_to(0)
+        if self._groups is not None and self._reached >= len(self._groups):
+            self._end_part()
+
+    def _columns_of(self, batch: Any) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        try:
+            for name in self._node.columns:
+                found.update(column_of(batch.column(name), self._node.nulls, name))
+        except (ValueError, TypeError) as error:
+            raise failure(self._node, error, self._where()) from error
+        return found
+
+    def _where(self) -> str:
+        """Return the place that is being read, as errors name it."""
+        if self._groups:
+            return self._reader.name_of(self._groups[self._reached])
+        return self._node.filenames[self._part] if self._node.table is None else ""
+
+    def _leave_out(self, error: BaseException, where: str, number: int) -> None:
+        """Add what cannot be read to the quarantine, or raise its error."""
+        if self._node.on_error != "skip":
+            raise self._failure(error, where) from error
+        text, split = f"{where}: {type(error).__name__}: {text_of(error)}", number % (1 << 32)
+        place, label = self._context.place, self._node.label
+        left_out = LeftOut(number, label, text, formatted(error), (split, split + 1), place)
+        self._context.quarantine.append(left_out)
+
+    def _failure(self, error: BaseException, where: str) -> Exception:
+        # Arrow raises OSError for damaged pages, too, and without a number.
+        if isinstance(error, InvalidArgumentError) or getattr(error, "errno", None):
+            return failure(self._node, error, where)
+        return DataLossError(
+            f"{self._node.label}: {where} cannot be read: {text_of(error)}. With "
+            'on_error="skip", what is damaged is left out'
+        )
+
+    @property
+    def in_part(self) -> bool:
+        return self._groups is not None
+
+    @property
+    def _position(self) -> int:
+        return (self._reached << 40) + self._row
+
+    def _part_number(self) -> int:
+        return self._next if self._order is None else self._order[self._next]
+
+    def _end_part(self) -> None:
+        self._groups = self._batches = None
+        self._reached = 0
+        self._go_to(0)
+        self._next += self._stride
+
+    def state(self) -> Any:
+        return [super().state(), self._reached, self._row]
+
+    def restore(self, state: Any) -> None:
+        position, self._reached, row = state
+        super().restore(position)
+        self._go_to(row)
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class DrawnRowsIterator(ParquetIterator):
+    """Reads the splits in a permutation, some of them at a time, and yields their rows
+    in another permutation. Its state is that before these splits, and a number of
+    elements.
+
+    What cannot be read of these splits comes before their rows.
+    """
+
+    def __init__(self, node: Parquet, context: Context) -> None:
+        super().__init__(node, context)
+        self._permute(node, context, node.split_count)
+        self._before: Any = None
+        self._tables: list[Any] | None = None  # rows of the row groups that are open
+        self._failures: list[Exception] = []
+        self._count = self._together = 0
+        self._ends = np.zeros(0, np.int64)
+        self._drawn = Permutation(0, 0)
+
+    def _next_batch(self) -> Any:
+        if self._tables is None:
+            self._begin_part()
+            self._open_several()
+        row = self._row
+        if row < len(self._failures):
+            self._behind += 1
+            raise self._failures[row]
+        size = self._node.batch_size
+        first = (row - len(self._failures)) * (size or 1)
+        stop = min(first + (size or self._together), self._count)
+        if first < stop:
+            return self._at(self._drawn.many(range(first, stop)))
+        self._end_part()
+        return None
+
+    def _open_several(self) -> None:
+        self._tables, self._failures = [], []
+        for split in self._members():
+            groups: Sequence[tuple[int, int]] = ()
+            try:
+                groups = self._reader.groups_of(split)
+            except UNREADABLE as error:
+                self._keep_failure(error, self._node.filenames[split], split)
+            for group in groups:
+                try:
+                    batches = self._reader.batches(group, self._reader.rows_in(group))
+                    self._tables.append(pa.Table.from_batches(batches, self._reader.schema))
+                except UNREADABLE as error:
+                    number = split + (group[1] << 32 if self._node.table is None else 0)
+                    self._keep_failure(error, self._reader.name_of(group), number)
+        self._ends = np.cumsum([len(table) for table in self._tables])
+        self._count = sum(map(len, self._tables))
+        self._together = _suitable(sum(table.nbytes for table in self._tables), self._count)
+        assert self._order is not None
+        self._drawn = Permutation(self._count, mixed_seed(self._order.seed, self._part))
+
+    def _members(self) -> list[int]:
+        """Return the splits to open together, and pass them."""
+        self._before = IndexedIterator.state(self)
+        found: list[int] = []
+        with suppress(StopIteration):
+            while len(found) < self._node.open_splits:
+                while self._next >= self._stop:
+                    self._advance()
+                found.append(super()._part_number())
+                self._next += self._stride
+        return found
+
+    def _keep_failure(self, error: BaseException, where: str, number: int) -> None:
+        try:
+            self._leave_out(error, where, number)
+        except Exception as failed:
+            self._failures.append(failed)
+
+    def _at(self, numbers: np.ndarray[Any, Any]) -> Any:
+        """Return the rows of the open tables with these numbers, as one batch."""
+        assert self._tables is not None
+        owners = np.searchsorted(self._ends, numbers, side="right")
+        parts, places = [], []
+        for owner in np.unique(owners).tolist():
+            own = np.flatnonzero(owners == owner)
+            table = self._tables[owner]
+            first = self._ends[owner] - len(table)
+            parts.append(table.take(numbers[own] - first))
+            places.append(own)
+        order = np.argsort(np.concatenate(places))
+        return _joined(pa.concat_tables(parts).take(order).to_batches())
+
+    def _where(self) -> str:
+        return "rows that are drawn together"
+
+    @property
+    def in_part(self) -> bool:
+        return self._tables is not None
+
+    def current_split(self) -> tuple[int, int] | None:
+        return None
+
+    def _end_part(self) -> None:
+        if self._tables is None:
+            self._members()
+        self._tables = None
+        self._go_to(0)
+
+    def state(self) -> Any:
+        place = IndexedIterator.state(self) if self._tables is None else self._before
+        return [place, 0, self._row]
