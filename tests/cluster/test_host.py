@@ -211,6 +211,15 @@ def test_a_signal_handler_cannot_close_what_it_interrupts(host: MemoryHost) -> N
         host.close()
 
 
+def follows(host: Host) -> bool:
+    """Return True if a host is admitted as the one that follows the number."""
+    try:
+        host.adapt(1, 2)
+    except FailedPreconditionError:
+        return False
+    return True
+
+
 def test_only_one_host_follows_the_dispatcher(dispatcher: DispatchServer) -> None:
     """A second host is refused with the name of the first, until that ends."""
     with MemoryHost(dispatcher.target) as first, MemoryHost(dispatcher.target) as second:
@@ -220,7 +229,8 @@ def test_only_one_host_follows_the_dispatcher(dispatcher: DispatchServer) -> Non
         assert second.running() == {}
         await_condition(lambda: len(first.running()) == 1, SOON, "the minimum")
         first.scale(2)
-        second.adapt(1, 2)
+        await_condition(lambda: not first._follower.asks, SOON, "its goodbye")
+        await_condition(lambda: follows(second), SOON, "the place")
 
 
 def test_a_host_follows_once_the_dispatcher_answers(
