@@ -59,8 +59,8 @@ GUARDS = {
         "core/worker/decider.py": {"_state_taken"},
         "core/worker/splits.py": {"_started"},
         "core/worker/lineage.py": {"news_for"},
-        "core/client/checkpoint.py": {"take"},
-        "core/dispatcher/tasks/lineage.py": {"take"},
+        "core/client/checkpoint.py": {"receive_lineage"},
+        "core/dispatcher/tasks/lineage.py": {"commit"},
         "core/dispatcher/state/state.py": {"_take_state", "_let_go"},
     },
 }

@@ -168,7 +168,7 @@ class SimulatedWorker(Peer):
             if random.random() < VOUCHING * lately / BEAT / self.workers
         }
         beat = m.WorkerHeartbeat(
-            self.name, self._reports(), self.rotation.take(self.links), readers
+            self.name, self._reports(), self.rotation.next_items(self.links), readers
         )
         self.send(beat, "worker heartbeat")
         for task, facts in self.tasks.items():

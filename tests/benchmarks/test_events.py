@@ -62,7 +62,7 @@ EVENTS: dict[str, Callable[[Crowd], Callable[[], object]]] = {
     "worker asks for splits": lambda made: lambda: made.ask(made.workers[7]),
     "client reports": lambda made: lambda: made.report(made.clients[0], 1, made.workers[:5]),
     "connection lost": lambda made: (
-        lambda: made.core.workers.lost_contact(made.workers[7], made.now)
+        lambda: made.core.workers.lose_contact(made.workers[7], made.now)
     ),
 }
 

@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -314,3 +315,29 @@ def test_messages_that_come_together_are_heard_in_turn(process: StepProcess) -> 
             assert member.hear(stop) == {"nodes": ["n1"]}
             assert member.await_message(stop)
             assert member.hear(stop) == {"verdict": 3}
+
+
+def test_a_worker_that_comes_after_the_end_waits_for_nothing(
+    process: StepProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that is admitted after the last trainer's end hears the verdict, and one
+    that comes after the dispatcher's end reads it in the file.
+    """
+    now = [time.monotonic()]
+    monkeypatch.setattr(membership, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(membership, "exit_within", lambda seconds, code: None)
+    three = replace(process, workers=2)
+    with closing(Coordinator(three)) as coordinator, connected(three) as joined:
+        joined.sendall(greeting(three, 1) + b'{"code": 7}\n')
+        for _ in range(2):
+            assert not coordinator.wait(1.0)
+        with connected(three) as late:
+            late.sendall(greeting(three, 2))
+            for _ in range(2):
+                assert not coordinator.wait(1.0)
+            assert json.loads(late.recv(99)) == {"verdict": 7}
+        now[0] += membership.END_SECONDS
+        assert coordinator.wait(0.0)
+    with closing(StopSignals()) as stop, pytest.raises(SystemExit) as ended:
+        StepMember(replace(three, number=3), stop)
+    assert ended.value.code == 0

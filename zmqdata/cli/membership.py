@@ -10,7 +10,8 @@ coordinator knows members. The first line of a member begins with the secret. Th
 coordinator parses nothing of a connection before it has compared the secret. It closes
 a connection without one after some seconds, or earlier if there are too many. So a host
 without the secret cannot end the step, unless it floods the port until the members are
-late. The secret travels in the clear. An attacker on the path can end the step with it,
+late. A member that comes after the end of the step finds the verdict in the file.
+The secret travels in the clear. An attacker on the path can end the step with it,
 and can do so without it by closing connections.
 """
 
@@ -111,9 +112,10 @@ class Coordinator:
         self._listener = socket.create_server((EVERY_ADDRESS, 0), backlog=count + 16)
         self._selector.register(self._listener, selectors.EVENT_READ)
         port = int(self._listener.getsockname()[1])
-        address = f"tcp://{announced_address(EVERY_ADDRESS, None, None, port)}"
+        self._address = f"tcp://{announced_address(EVERY_ADDRESS, None, None, port)}"
+        self._is_left = False
         self._file = DispatcherFile(process.step_file)
-        self._file.write(address, mode=0o600, secret=self._secret)
+        self._file.write(self._address, mode=0o600, secret=self._secret)
 
     def wait(self, timeout: float | None) -> bool:
         """Serve the members for so many seconds at most.
@@ -143,10 +145,15 @@ class Coordinator:
         if self._ends_until is None:
             self._ends_until = now + END_SECONDS
             self._tell({"verdict": verdict}, ranks=False)
-        if now < self._ends_until and any(number > self._ranks for number in self._members):
+        workers = self._awaited | self._members.keys()
+        if now < self._ends_until and any(number > self._ranks for number in workers):
             return False
         # Trainers end last: at their exit code Slurm may kill what is left of the step.
         self._tell({"verdict": verdict}, ranks=True)
+        if self._awaited:  # those that come later read it, so that none waits
+            self._file.write(self._address, mode=0o600, secret="", verdict=str(verdict))
+            self._awaited.clear()
+            self._is_left = True
         exit_within(CLOSE_SECONDS, 0)
         return True
 
@@ -159,7 +166,8 @@ class Coordinator:
 
     def _close_entrance(self) -> None:
         self._awaited.clear()
-        self._file.remove()
+        if not self._is_left:
+            self._file.remove()
         if self._listener.fileno() >= 0:
             self._selector.unregister(self._listener)
             self._listener.close()
@@ -210,6 +218,8 @@ class Coordinator:
         del self._strangers[connection]
         connection.number = number
         self._members[number] = connection
+        if number > self._ranks and self._ends.verdict is not None:
+            connection.send({"verdict": self._ends.verdict})
         if number <= self._ranks:
             self._nodes[number] = node
             if len(self._nodes) == self._ranks:
@@ -240,6 +250,7 @@ class StepMember:
     Raises:
         UnavailableError: the coordinator is not there.
         InterruptedError: a signal has ended the wait.
+        SystemExit: the step has ended already.
         OSError, DataServiceError: its file is unusable.
     """
 
@@ -257,6 +268,8 @@ class StepMember:
                     f"{START_SECONDS:g} s. Its own lines say why, or the folder is not on a disk "
                     "that all machines share. Submit the job from a folder that they share."
                 )
+        if "verdict" in facts:
+            raise SystemExit(0 if process.role == "worker" else int(facts["verdict"]))
         host, port = split_address(facts["address"].removeprefix("tcp://"))
         try:
             connected = socket.create_connection((host, port), START_SECONDS)
