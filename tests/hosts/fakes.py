@@ -28,7 +28,7 @@ COMMANDS = {
     """,
     "scancel": """
         for word in "$@"; do
-            case $word in -*) ;; *) rm -f "$at/jobs/$word"; echo "$word" >> "$at/cancelled" ;; esac
+            case $word in -*) ;; *) echo "$word" >> "$at/cancelled"; rm -f "$at/jobs/$word" ;; esac
         done
     """,
     "scontrol": """
