@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from zmqdata import Dataset, LocalCluster, distribute
-from zmqdata.client.calls import client_context, status
+from zmqdata.client.calls import status
 from zmqdata.cluster import host as host_module
 from zmqdata.cluster.fleet import RUNNING
 from zmqdata.dispatcher.server import DispatchServer
@@ -42,7 +42,7 @@ def test_a_killed_worker_is_replaced_and_nothing_is_lost(dispatcher: DispatchSer
     """Workers of a host are listed under their names; a killed one returns under its
     name, every element comes once, and the end of the host leaves no process.
     """
-    client_context()  # stays until the end of the program
+    status(dispatcher.target)  # makes what stays until the end of the program
     with no_leaks(), Local(dispatcher.target, processes=2, heartbeat_interval_ms=100) as host:
         names = host.start(2)
         wanted = {f"{name}/{index}" for name in names for index in range(2)}
