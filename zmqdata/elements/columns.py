@@ -95,7 +95,8 @@ def widest(kinds: Iterable[Any]) -> Any:
 
 def _widest_number(kinds: Sequence[Any]) -> Any:
     whole = [kind for kind in kinds if types.is_integer(kind)]
-    numbers = [np.dtype(kind.to_pandas_dtype()) for kind in kinds]
+    # `to_pandas_dtype` needs pandas in some releases of pyarrow.
+    numbers = [pa.array([], kind).to_numpy(zero_copy_only=False).dtype for kind in kinds]
     if whole and len(whole) < len(kinds) and max(k.bit_width for k in whole) > _EXACT_IN_FLOAT:
         return None
     found = reduce(np.promote_types, sorted(numbers, key=str))
