@@ -33,6 +33,7 @@ class MemoryHost(Host):
         self.states: dict[str, str] = {}
         self.drains, self.fault = drains, ""
         self.bug: BaseException | None = None
+        self.refusals = 0
         self.killed: list[str] = []
         self.launched = threading.Semaphore(0)
 
@@ -50,6 +51,9 @@ class MemoryHost(Host):
         self.states[name] = RUNNING
 
     def _drain(self, names: Iterable[str]) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            raise HostError("scancel: busy")
         for name in names:
             if self.drains:
                 self.states.pop(name, None)
@@ -186,6 +190,15 @@ def test_a_fault_of_the_host_ends_no_wish(
     host.bug = None
     await_condition(lambda: host.states, SOON, "the worker")
     assert caplog.text.count("no such table") == 1
+
+
+def test_a_drain_that_the_engine_refuses_is_repeated(host: MemoryHost) -> None:
+    """A worker that could not be told to end is told again at the next look."""
+    [name] = host.start(1)
+    await_condition(lambda: host.states, SOON, "a worker")
+    host.refusals = 2
+    host.stop([name])
+    await_condition(lambda: not host.states, SOON, "its end")
 
 
 def test_a_close_that_was_interrupted_is_repeated() -> None:

@@ -148,6 +148,10 @@ class Fleet:
         if name in self._members:
             self._members[name].is_started = True
 
+    def stay(self, names: Iterable[str]) -> None:
+        """Record that workers were not told to end after all. They are told again."""
+        self._stopping -= set(names)
+
     def refused(self, now: float) -> None:
         """Record that a start has failed. The next one waits."""
         self._next_start = now + pause_after(self._failures)

@@ -363,7 +363,12 @@ class Host(AbstractContextManager["Host"]):
             with self._state:
                 self._fleet.accepted(name)
         if actions.stop:
-            self._drain(actions.stop)
+            try:
+                self._drain(actions.stop)
+            except BaseException:
+                with self._state:
+                    self._fleet.stay(actions.stop)
+                raise
 
     def _say(self, subject: str, error: Exception) -> None:
         """Log an error, unless it was the last one of this subject, too."""
