@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import pickle
 import zlib
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import zmqdata
@@ -20,6 +23,7 @@ from zmqdata.dataset.readers import CsvDataset, FixedLengthRecordDataset, TFReco
 from zmqdata.dataset.surface import TextLineDataset
 from zmqdata.errors import (
     DataLossError,
+    InvalidArgumentError,
     NoFilesMatchedError,
     NotFoundError,
     PermissionDeniedError,
@@ -27,6 +31,7 @@ from zmqdata.errors import (
     UnimplementedError,
 )
 from zmqdata.pipelines import pack_pipeline
+from zmqdata.storage import parquet as parquet_files
 from zmqdata.storage import reading
 from zmqdata.storage.records import as_record
 from zmqdata.testing.cluster import await_condition
@@ -229,3 +234,107 @@ def test_local_operations_say_so() -> None:
     with pytest.raises(UnimplementedError, match="takes a path on this machine"):
         zmqdata.SqlDataset("sqlite", "s3://bucket/x.db", "SELECT 1", (int,))
     assert pickle.loads(pickle.dumps(TextLineDataset("memory://x", on_error="skip"))) is not None
+
+
+ALL = list(range(500))
+GROUPS = [ALL[first : first + 100] for first in range(0, 500, 100)]
+
+
+def parquet(numbers: list[int], **options: Any) -> bytes:
+    """Return a file of rows in groups of 100."""
+    table = pa.table({"n": numbers, "m": numbers, "text": ["x" * 40] * len(numbers)})
+    file = io.BytesIO()
+    pq.write_table(table, file, row_group_size=100, use_dictionary=False, **options)
+    return file.getvalue()
+
+
+def test_row_groups_are_read_by_a_request_each(store: ObjectStore) -> None:
+    """The footer takes one request where the dataset is made, and another where it is
+    read; a row group takes one, and no byte of other columns.
+    """
+    content = store.objects["/a b.parquet"] = parquet(ALL)
+    dataset = Dataset.from_parquet(store.url("/a b.parquet"), columns=["n"])
+    assert len(store.requests) == 1
+    assert [int(row["n"]) for row in dataset] == ALL
+    assert len(store.requests) == 1 + 1 + len(GROUPS)
+    assert store.sent < 2 * min(1 << 16, len(content)) + 5 * 1500
+
+
+@pytest.mark.parametrize("answers", [["whole"], ["short"], [503, "cut"], ["reset", 429]])
+def test_a_footer_comes_whatever_the_answer(store: ObjectStore, answers: list[Any]) -> None:
+    """A store that answers the range of the footer otherwise is asked again, or its
+    answer is cut.
+    """
+    store.objects["/a.parquet"] = parquet(GROUPS[0])
+    store.faults.extend(answers)
+    assert len(Dataset.from_parquet(store.url("/a.parquet"))) == 100
+
+
+def test_an_object_is_that_of_the_footer(store: ObjectStore) -> None:
+    """Another content of equal size and footer is an error when it is opened, and while
+    it is read; so is a file that vanishes, and each is left out on request.
+    """
+    parts = {"compression": "none", "write_statistics": False}
+    old, new = parquet(GROUPS[0] * 2, **parts), parquet(GROUPS[1] * 2, **parts)
+    assert len(old) == len(new)
+    store.objects["/a.parquet"] = old
+    url = store.url("/a.parquet")
+    dataset = Dataset.from_parquet(url, batch_rows=100)
+    iterator = iter(dataset)
+    assert next(iterator)["n"][0] == 0
+    store.objects["/a.parquet"] = new
+    with pytest.raises(DataLossError, match="the object changed"):
+        next(iterator)
+    with pytest.raises(DataLossError, match="was changed after this dataset was made"):
+        next(iter(dataset))
+    del store.objects["/a.parquet"]
+    with pytest.raises(PipelineError, match=r"a\.parquet, the last 65536 bytes, could not be read"):
+        next(iter(dataset))
+    store.objects["/b.parquet"] = old
+    skipping = Dataset.from_parquet([url, store.url("/b.parquet")], on_error="skip")
+    rows = iter(skipping)
+    assert (len(list(rows)), len(rows.quarantine)) == (200, 1)
+    with pytest.raises(NotFoundError, match=r"a\.parquet"):
+        Dataset.from_parquet(url)
+
+
+def test_signatures_of_tables_show_nowhere(store: ObjectStore) -> None:
+    """Errors about files at signed URLs name them without what may be secret."""
+    store.objects |= {"/a.parquet": b"a,b,c", "/b.parquet": parquet(GROUPS[0])}
+    url = store.url("/a.parquet?sig=planted")
+    with pytest.raises(
+        InvalidArgumentError, match=r"a\.parquet\?\.\.\. is not a Parquet"
+    ) as caught:
+        Dataset.from_parquet(url)
+    assert "planted" not in str(caught.value)
+    dataset = Dataset.from_parquet(url.replace("/a.", "/b."))
+    store.faults.append(403)
+    with pytest.raises(PipelineError) as failed:
+        next(iter(dataset))
+    assert "planted" not in f"{failed.value} {dataset.describe()} {dataset!r}"
+
+
+def test_folders_and_patterns_of_stores_are_listed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A folder stands for the finished files below it, with or without a slash, whose
+    footers are read once; web servers have neither.
+    """
+    fsspec = pytest.importorskip("fsspec")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    memory = fsspec.filesystem("memory")
+    memory.pipe({f"/tables/{name}": parquet(GROUPS[0]) for name in ("a.parquet", "b/c d#.parquet")})
+    memory.pipe(
+        {f"/tables/{name}": b"x" for name in ("_SUCCESS", ".a.parquet.crc", "_t/d.parquet")}
+    )
+    paths = ["memory://tables", "memory://tables/", "memory://tables/**/*[a#].parquet"]
+    assert len(Dataset.from_parquet(paths[0])) == 200
+    monkeypatch.setattr(parquet_files, "read_footer", None)
+    assert [len(Dataset.from_parquet(path)) for path in paths] == [200, 200, 200]
+    monkeypatch.undo()
+    assert len(Dataset.from_parquet(["memory://tables/?.parquet"] * 2)) == 200
+    for absent in ("memory://tables/*.csv", "memory://none"):
+        with pytest.raises(NoFilesMatchedError, match="matches no file"):
+            Dataset.from_parquet(absent)
+    with pytest.raises(UnimplementedError, match="web servers have no listings"):
+        Dataset.from_parquet("http://host/*.parquet")

@@ -61,10 +61,12 @@ class ObjectStore:
             return
         assert content is not None
         headers = {"ETag": f'"{hashlib.sha256(content).hexdigest()[:16]}"'}
-        found = re.fullmatch(r"bytes=(\d+)-(\d+)", asked)
+        found = re.fullmatch(r"bytes=(\d*)-(\d+)", asked)
         status, body = 200, content
         if found and fault != "whole":
-            start, end = int(found[1]), min(int(found[2]) + 1, len(content))
+            size, number = len(content), int(found[2])
+            start = int(found[1]) if found[1] else max(0, size - number) if number else size
+            end = min(number + 1, size) if found[1] else size
             status, body = (206, content[start:end]) if start < len(content) else (416, b"")
             place = f"{start}-{end - 1}" if status == 206 else "*"
             headers["Content-Range"] = f"bytes {place}/{len(content)}"

@@ -70,9 +70,12 @@ def test_a_stem_is_listed_by_its_prefix(memory: Any, monkeypatch: pytest.MonkeyP
     asked = []
 
     class Store:
-        def find(self, path: str, maxdepth: int | None = None, prefix: str = "") -> list[str]:
+        def find(
+            self, path: str, maxdepth: int | None = None, detail: bool = False, prefix: str = ""
+        ) -> Any:
             asked.append((path, maxdepth, prefix))
-            return ["b/data/part-001.txt", "b/data/part-001/other.txt", "b/data/part-0.txt/"]
+            names = ["b/data/part-001.txt", "b/data/part-001/other.txt", "b/data/part-0.txt/"]
+            return {name: {"size": 1} for name in names}
 
     monkeypatch.setattr(listing, "new_client", lambda url, options: (Store(), url[5:]))
     assert matching_names(["s3://b/data/part-0*.txt"]) == ["s3://b/data/part-001.txt"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,14 @@ from zmqdata.errors import DataLossError, InvalidArgumentError
 from zmqdata.storage.parquet import (
     Footer,
     GroupTable,
+    KeptFooters,
     TablePlan,
     check_schema,
     read_footer,
     read_group,
     shared_schema,
 )
+from zmqdata.storage.reading import Identity
 
 NUMBERS = pa.table({"n": pa.array(range(100), pa.int32()), "s": [f"{i:09}" for i in range(100)]})
 
@@ -234,3 +237,33 @@ def test_the_largest_row_group_is_known() -> None:
     size, name, group = plan(None, ["n"], large).largest()
     assert (name, group) == ("file 1", 0)
     assert 600 < size < len(large)
+
+
+def test_footers_are_kept_by_url_size_and_etag(tmp_path: Path) -> None:
+    """A footer is found again for the same object alone, and not once its file is torn;
+    a folder that cannot be written keeps none.
+    """
+    kept, identity = KeptFooters(str(tmp_path / "kept")), Identity(7, "x")
+    assert kept.get("s3://b/a", identity) is None
+    kept.put("s3://b/a", identity, footer_of(written()))
+    found = kept.get("s3://b/a", identity)
+    assert found is not None
+    assert found.metadata.num_row_groups == 4
+    assert found.checksum != footer_of(written()).checksum
+    for url, other in (("s3://b/b", identity), ("s3://b/a", Identity(7, "y"))):
+        assert kept.get(url, other) is None
+    (file,) = (tmp_path / "kept").iterdir()
+    file.write_bytes(file.read_bytes()[:-9])
+    assert kept.get("s3://b/a", identity) is None
+    KeptFooters(f"{file}/x").put("s3://b/a", identity, footer_of(written()))
+
+
+def test_footers_that_are_not_used_are_forgotten(tmp_path: Path) -> None:
+    """A footer stays a month after its last use."""
+    kept, identity = KeptFooters(str(tmp_path)), Identity(7, "x")
+    kept.put("s3://b/a", identity, footer_of(written()))
+    (file,) = tmp_path.iterdir()
+    kept.forget_old(file.stat().st_mtime + 29 * 86400)
+    assert file.exists()
+    kept.forget_old(file.stat().st_mtime + 31 * 86400)
+    assert not file.exists()

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import os
-import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,12 +13,21 @@ from typing import TYPE_CHECKING, Any, Literal
 from zmqdata import operations
 from zmqdata.config.checks import at_least, integer, optional_seed, refuse
 from zmqdata.config.settings import warn_user
-from zmqdata.dataset.arguments import FileNames, call_site, file_names, flag, several
+from zmqdata.dataset.arguments import (
+    FileNames,
+    call_site,
+    file_names,
+    flag,
+    several,
+    store_options,
+)
 from zmqdata.dataset.parts import D, DatasetMethods
 from zmqdata.dataset.seeds import number_order
 from zmqdata.errors import InvalidArgumentError, NoFilesMatchedError
-from zmqdata.files.matching import matching_files
+from zmqdata.files.paths import shown_url
 from zmqdata.machine.descriptors import shortage_explained
+from zmqdata.storage.listing import files_in
+from zmqdata.storage.reading import Identity, RemoteFile, open_file
 
 if TYPE_CHECKING:
     from zmqdata.storage.parquet import Footer
@@ -26,7 +35,6 @@ if TYPE_CHECKING:
 _AT_A_TIME = 64
 _LARGE = 10**9
 """Packed size of a row group beyond which the user is warned."""
-_SPECIAL = re.compile(r"[*?\[\\]")
 
 
 class Tables(DatasetMethods[D]):
@@ -48,6 +56,7 @@ class Tables(DatasetMethods[D]):
         reshuffle_each_iteration: bool = True,
         open_splits: int = 4,
         on_error: Literal["raise", "skip"] = "raise",
+        storage_options: Mapping[str, Any] | None = None,
     ) -> D:
         """Return a dataset of the rows of Parquet files, as dicts by column.
 
@@ -55,9 +64,9 @@ class Tables(DatasetMethods[D]):
         holds the packed pages of a row group and a batch.
 
         Args:
-            paths: a name, a glob pattern, a folder, or several of them. Of a folder all
-                ``*.parquet`` files at any depth are read, except those whose name, or
-                folder, begins with ``_`` or a dot.
+            paths: a name, a glob pattern, a folder, a URL of them, or several. Of a
+                folder all ``*.parquet`` files at any depth are read, except those whose
+                name, or folder, begins with ``_`` or a dot.
             columns: names of the columns to read, in this order; None: all.
             filters: condition that rows must meet: ``[("a", ">", 3)]``, a list of such
                 lists of which one must hold, or a ``pyarrow.compute.Expression``. Row
@@ -81,10 +90,12 @@ class Tables(DatasetMethods[D]):
             open_splits: number of splits whose rows are drawn together.
             on_error: ``"skip"`` leaves out row groups and files that cannot be read,
                 and adds them to ``iterator.quarantine``.
+            storage_options: arguments of the client of the store, for URLs.
 
         Raises:
             ImportError: pyarrow is missing: ``pip install 'zmqdata[parquet]'``.
             NoFilesMatchedError: nothing matches one of the paths.
+            DataServiceError: a store refuses a request.
             DataLossError: a file is damaged.
             InvalidArgumentError: a file is not Parquet, or the files differ in their
                 columns; the text names file, column and types.
@@ -134,10 +145,14 @@ class Tables(DatasetMethods[D]):
                 f"from_parquet() got seed {integer('seed', seed)} without shuffle=True. Without "
                 "shuffling the seed has no effect: leave it out, or set shuffle=True"
             )
-        files = _parquet_files(paths)
+        options = store_options(storage_options)
+        listed = _table_files("from_parquet()", paths, (".parquet",), options)
+        files = tuple(name for name, _ in listed)
         by_file, chosen = split == "file", None if columns is None else _names(columns)
-        footers = list(_footers(files[:1] if by_file else files, on_error == "skip"))
-        plan = parquet.TablePlan(files, footers, chosen, filters, schema == "union")
+        footers = list(_footers(listed[:1] if by_file else listed, options, on_error == "skip"))
+        plan = parquet.TablePlan(
+            [*map(shown_url, files)], footers, chosen, filters, schema == "union"
+        )
         _warn_of_size(*plan.largest())
         made = operations.parquet.Parquet(
             filenames=files,
@@ -151,6 +166,7 @@ class Tables(DatasetMethods[D]):
             seed=optional_seed(seed),
             reshuffle_each_iteration=flag("reshuffle_each_iteration", reshuffle_each_iteration),
             open_splits=at_least("open_splits", open_splits, 1),
+            storage_options=options,
             on_error=on_error,
             site=call_site(),
         )
@@ -163,34 +179,24 @@ def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
         refuse(name, value, " or ".join(f'"{choice}"' for choice in choices))
 
 
-def _parquet_files(paths: FileNames) -> tuple[str, ...]:
+def _table_files(
+    operation: str, paths: FileNames, endings: tuple[str, ...], options: Any
+) -> list[tuple[str, Identity | None]]:
     """Return the files that names, patterns and folders stand for, in this order."""
-    found: list[str] = []
+    found: list[tuple[str, Identity | None]] = []
     for path in file_names(paths, "paths", "a file name, a pattern, a folder, or several"):
-        is_folder = os.path.isdir(path)
-        pattern = f"{_SPECIAL.sub(_escaped, path)}/**/*.parquet" if is_folder else path
-        with shortage_explained("from_parquet()"):
-            names = matching_files([pattern])
-        if is_folder:
-            names = [name for name in names if not _is_hidden(name[len(path) :])]
+        with shortage_explained(operation):
+            names = files_in(path, endings, options)
         if not names:
-            reason = "has no file `*.parquet`" if is_folder else "is no file, and matches none"
+            what = f"has no file `*{endings[0]}`" if os.path.isdir(path) else "matches no file"
             raise NoFilesMatchedError(
-                f"from_parquet(): {path!r} {reason}. Pass the name of a Parquet file, a pattern, "
-                f"or a folder with such files. The current folder is {os.getcwd()!r}"
+                f"{operation}: {shown_url(path)!r} {what}. Pass the name of a file, a pattern, "
+                f"or a folder with files `*{endings[0]}`. The current folder is {os.getcwd()!r}"
             )
-        found += names
+        found += names.items()
     if not found:
-        raise NoFilesMatchedError("from_parquet() got no paths: pass at least one file or folder")
-    return tuple(found)
-
-
-def _escaped(found: re.Match[str]) -> str:
-    return "\\" + found[0]
-
-
-def _is_hidden(path: str) -> bool:
-    return any(part.startswith(("_", ".")) for part in path.split("/"))
+        raise NoFilesMatchedError(f"{operation} got no paths: pass at least one file or folder")
+    return found
 
 
 def _names(columns: Any) -> list[str]:
@@ -205,18 +211,31 @@ def _names(columns: Any) -> list[str]:
     return names
 
 
-def _footers(files: Sequence[str], skipping: bool) -> Iterator[Footer | None]:
+def _footers(
+    files: Sequence[tuple[str, Identity | None]],
+    options: Mapping[str, Any] | None,
+    skipping: bool,
+) -> Iterator[Footer | None]:
     """Yield the footers of files; None for a file that cannot be read if such files are
     left out, and another can be read.
     """
-    from zmqdata.storage.parquet import UNREADABLE, read_footer
+    from zmqdata.storage.parquet import UNREADABLE, KeptFooters, read_footer
 
-    def read(name: str) -> Footer | Exception:
+    kept = KeptFooters()
+
+    def read(listed: tuple[str, Identity | None]) -> Footer | Exception:
+        name, identity = listed
+        known = kept.get(name, identity) if identity and identity.etag else None
+        if known is not None:
+            return known
         try:
-            with open(name, "rb", 0) as file:
-                return read_footer(file, name)
+            with open_file(name, options) as file:
+                footer = read_footer(file, shown_url(name))
         except UNREADABLE as error:
             return error
+        if isinstance(file, RemoteFile) and file.identity == identity and identity.etag:
+            kept.put(name, identity, footer)
+        return footer
 
     failed, some = None, False
     with ThreadPoolExecutor(min(_AT_A_TIME, len(files)), "zmqdata-footers") as pool:
@@ -229,6 +248,8 @@ def _footers(files: Sequence[str], skipping: bool) -> Iterator[Footer | None]:
             if not skipping:
                 break
             yield None
+    if any(identity for _, identity in files):
+        kept.forget_old(time.time())
     if failed is not None and not (some and skipping):
         raise failed
 

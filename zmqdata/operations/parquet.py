@@ -6,7 +6,7 @@ of several row groups, which are drawn together.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import length_hint
@@ -17,8 +17,9 @@ import pyarrow as pa
 
 from zmqdata.elements.columns import Fill, column_of, dict_rows, rows_of
 from zmqdata.elements.specs import UNKNOWN_CARDINALITY
-from zmqdata.errors import DataLossError, InvalidArgumentError
+from zmqdata.errors import DataLossError, DataServiceError
 from zmqdata.failures.exceptions import formatted, text_of
+from zmqdata.files.paths import shown_url
 from zmqdata.iterators.base import END, ElementIterator, Steps, make_iterator
 from zmqdata.iterators.calling import failure
 from zmqdata.iterators.context import Context, mixed_seed
@@ -35,6 +36,7 @@ from zmqdata.storage.parquet import (
     read_footer,
     read_group,
 )
+from zmqdata.storage.reading import open_file
 
 _AT_ONCE = 1024
 """Most rows that are decoded together where the elements are rows."""
@@ -68,6 +70,8 @@ class Parquet(ByIdentity, Node):
     """True to permute anew in each repetition."""
     open_splits: int = 4
     """Number of splits whose rows are drawn together."""
+    storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
+    """Arguments of the client of the store that the files lie in."""
     on_error: str = "raise"
     """``"skip"`` to leave out what cannot be read."""
     ordinal: Ordinal = field(default_factory=Ordinal, compare=False, repr=False)
@@ -107,6 +111,10 @@ class Parquet(ByIdentity, Node):
     def batch_rows(self) -> int | None:
         return None if self.batch_size is None else 0
 
+    def shown(self, number: int) -> str:
+        """Return the name of a file, for errors."""
+        return shown_url(self.filenames[number])
+
 
 class _GroupReader:
     """Reads row groups as batches of Arrow. It keeps the footer of the last file.
@@ -136,8 +144,8 @@ class _GroupReader:
     def _opened(self, number: int) -> tuple[Footer, BinaryIO]:
         if self._number != number or self._footer is None or self._file is None:
             self.close()
-            name, table = self._node.filenames[number], self._node.table
-            self._file = open(name, "rb", 0)  # noqa: SIM115 - closed by close()
+            name, table = self._node.shown(number), self._node.table
+            self._file = open_file(self._node.filenames[number], self._node.storage_options)
             footer = read_footer(self._file, name)
             if table is None:
                 check_schema(name, footer.schema, self.schema)
@@ -159,13 +167,13 @@ class _GroupReader:
         footer, file = self._opened(group[0])
         described = footer.metadata.row_group(group[1])
         rows = rows or _suitable(described.total_byte_size, described.num_rows)
-        name, condition = self._node.filenames[group[0]], self._node.condition
+        name, condition = self._node.shown(group[0]), self._node.condition
         for batch in read_group(file, name, footer, group[1], self.schema, rows):
             yield batch if condition is None else batch.filter(condition)
 
     def name_of(self, group: tuple[int, int]) -> str:
         """Return the name of a row group for errors."""
-        return f"{self._node.filenames[group[0]]}, row group {group[1]}"
+        return f"{self._node.shown(group[0])}, row group {group[1]}"
 
     def rows_in(self, group: tuple[int, int]) -> int:
         """Return the number of rows of a row group."""
@@ -313,7 +321,7 @@ class ParquetIterator(PartsIterator):
         """Return the place that is being read, as errors name it."""
         if self._groups:
             return self._reader.name_of(self._groups[self._reached])
-        return self._node.filenames[self._part] if self._node.table is None else ""
+        return self._node.shown(self._part) if self._node.table is None else ""
 
     def _leave_out(self, error: BaseException, where: str, number: int) -> None:
         """Add what cannot be read to the quarantine, or raise its error."""
@@ -326,7 +334,8 @@ class ParquetIterator(PartsIterator):
 
     def _failure(self, error: BaseException, where: str) -> Exception:
         # Arrow raises OSError for damaged pages, too, and without a number.
-        if isinstance(error, InvalidArgumentError) or getattr(error, "errno", None):
+        is_told = isinstance(error, DataServiceError) and not isinstance(error, DataLossError)
+        if is_told or getattr(error, "errno", None):
             return failure(self._node, error, where)
         return DataLossError(
             f"{self._node.label}: {where} cannot be read: {text_of(error)}. With "
@@ -406,7 +415,7 @@ class DrawnRowsIterator(ParquetIterator):
             try:
                 groups = self._reader.groups_of(split)
             except UNREADABLE as error:
-                self._keep_failure(error, self._node.filenames[split], split)
+                self._keep_failure(error, self._node.shown(split), split)
             for group in groups:
                 try:
                     batches = self._reader.batches(group, self._reader.rows_in(group))

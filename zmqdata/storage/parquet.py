@@ -7,12 +7,16 @@ requests, and decoded a few rows at a time.
 
 from __future__ import annotations
 
+import hashlib
 import io
+import os
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
+from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -21,12 +25,14 @@ import pyarrow.parquet as pq
 from pyarrow.compute import Expression
 
 from zmqdata.elements.columns import VALID, column_of, stored, widest
-from zmqdata.errors import DataLossError, InvalidArgumentError
+from zmqdata.errors import DataLossError, DataServiceError, InvalidArgumentError
+from zmqdata.storage.reading import Identity, RemoteFile
 
-UNREADABLE = (OSError, pa.ArrowException, DataLossError, InvalidArgumentError)
+UNREADABLE = (OSError, pa.ArrowException, DataServiceError)
 """Errors of files that cannot be read, or are not what they were."""
 _MAGIC = b"PAR1"
 _TAIL = 1 << 16
+_MONTH = 30 * 86400
 _GAP = 1 << 20
 """Bytes between two pages that cost less than another request."""
 
@@ -40,11 +46,25 @@ class Footer(NamedTuple):
     """Schema of the file, as Arrow sees it."""
     content: bytes
     """Bytes of a Parquet file with this footer and without rows."""
+    identity: str = ""
+    """Traits that tell the file from one with the same footer; "" if they are
+    unknown.
+    """
+
+    @classmethod
+    def of(cls, content: bytes, identity: str) -> Footer:
+        """Return the footer that some content has.
+
+        Raises:
+            OSError, pyarrow.ArrowException: it is damaged.
+        """
+        metadata = pq.read_metadata(pa.BufferReader(content))
+        return cls(metadata, metadata.schema.to_arrow_schema(), content, identity)
 
     @property
     def checksum(self) -> int:
         """Number that tells whether a file was changed."""
-        return zlib.crc32(self.content)
+        return zlib.crc32(self.content + self.identity.encode())
 
     def groups_with(self, condition: Any, schema: Any) -> list[int]:
         """Return the row groups that may have rows that meet a condition, by their
@@ -87,11 +107,14 @@ def read_footer(file: BinaryIO, name: str) -> Footer:
         name: name of the file, for errors.
 
     Raises:
+        DataServiceError: a store refuses the request.
         DataLossError: the file is cut off, or its footer is damaged.
         InvalidArgumentError: the file is no Parquet file, or encrypted.
     """
+    remote = file if isinstance(file, RemoteFile) else None
+    tail = remote.read_tail(_TAIL) if remote is not None else b""
     size = file.seek(0, io.SEEK_END)
-    tail = _read(file, max(0, size - _TAIL), size, name)
+    tail = tail or _read(file, max(0, size - _TAIL), size, name)
     if size < 12 or tail[-4:] != _MAGIC:
         raise _no_footer(file, name, size, tail)
     length = int.from_bytes(tail[-8:-4], "little") + 8
@@ -102,14 +125,58 @@ def read_footer(file: BinaryIO, name: str) -> Footer:
         )
     if length > len(tail):
         tail = _read(file, size - length, size, name)
-    content = _MAGIC + tail[-length:]
+    identity = repr(remote.identity) if remote is not None else ""
     try:
-        metadata = pq.read_metadata(pa.BufferReader(content))
-        return Footer(metadata, metadata.schema.to_arrow_schema(), content)
+        return Footer.of(_MAGIC + tail[-length:], identity)
     except (OSError, pa.ArrowException) as error:
         raise DataLossError(
             f"{name} has a damaged footer of {length} bytes: {error}. Write the file again"
         ) from error
+
+
+class KeptFooters:
+    """Footers of files in stores, kept on this machine by URL, size and ETag.
+
+    Args:
+        folder: the folder to keep them in; None: that of the user.
+    """
+
+    def __init__(self, folder: str | None = None) -> None:
+        caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        self._folder = folder or os.path.join(caches, "zmqdata", "footers")
+
+    def _path(self, url: str, identity: Identity) -> str:
+        name = hashlib.blake2b(repr((url, identity)).encode(), digest_size=16).hexdigest()
+        return os.path.join(self._folder, name)
+
+    def get(self, url: str, identity: Identity) -> Footer | None:
+        """Return the footer of a file; None if it is not kept whole."""
+        path = self._path(url, identity)
+        try:
+            content = Path(path).read_bytes()
+            os.utime(path)
+            is_whole = content[:4] == zlib.crc32(content[4:]).to_bytes(4, "big")
+            return Footer.of(content[4:], repr(identity)) if is_whole else None
+        except (OSError, pa.ArrowException):
+            return None
+
+    def put(self, url: str, identity: Identity, footer: Footer) -> None:
+        """Keep the footer of a file, if the folder can be written."""
+        path = self._path(url, identity)
+        draft = f"{path}.{os.getpid()}"
+        # A file that a crash leaves torn is noticed by its checksum.
+        content = zlib.crc32(footer.content).to_bytes(4, "big") + footer.content
+        with suppress(OSError):
+            os.makedirs(self._folder, 0o700, exist_ok=True)
+            Path(draft).write_bytes(content)
+            os.replace(draft, path)
+
+    def forget_old(self, now: float) -> None:
+        """Remove what was not used for a month, at a time in seconds since 1970."""
+        with suppress(OSError), os.scandir(self._folder) as entries:
+            for entry in entries:
+                if entry.stat().st_mtime < now - _MONTH:
+                    os.unlink(entry.path)
 
 
 def _no_footer(file: BinaryIO, name: str, size: int, tail: bytes) -> Exception:
@@ -363,7 +430,7 @@ class TablePlan:
     """Reading of several files, as their footers allow.
 
     Args:
-        files: names of the files.
+        files: names of the files, for errors.
         footers: their footers; None for a file that is left out when it is read.
         columns: names of the columns of elements; None: all.
         filters: the user's condition, or None.

@@ -35,7 +35,16 @@ WHOLE = 64 << 20
 BLOCK = 8 << 20
 """Size of the ranges of a file that is read in order."""
 _RANGE = re.compile(r"bytes (?:(\d+)-\d+|\*)/(\d+)")
-_ETAGS = ("ETag", "etag", "generation", "md5Hash", "content_md5", "LastModified", "mtime")
+_ETAGS = (
+    "ETag",
+    "etag",
+    "generation",
+    "md5Hash",
+    "content_md5",
+    "LastModified",
+    "mtime",
+    "created",
+)
 _MOST_CLIENTS = 64
 
 
@@ -59,7 +68,9 @@ class _Answer(NamedTuple):
 
 class _Store(Protocol):
     def fetch(self, start: int, stop: int, seconds: float) -> _Answer:
-        """Return the bytes of a range, as far as the object has them."""
+        """Return the bytes of a range, as far as the object has them; with a negative
+        start, the last bytes.
+        """
 
     def renew(self) -> None:
         """Make the client anew, from the credentials of the machine."""
@@ -81,7 +92,7 @@ class _Web:
         self._headers = {**options.get("headers", {}), **more, "Accept-Encoding": "identity"}
 
     def fetch(self, start: int, stop: int, seconds: float) -> _Answer:
-        headers = {**self._headers, "Range": f"bytes={start}-{stop - 1}"}
+        headers = {**self._headers, "Range": _range(start, stop)}
         request = Request(self._url, headers=headers)  # noqa: S310 - http or https
         for name, value in self._host_headers.items():
             request.add_unredirected_header(name, value)
@@ -101,26 +112,36 @@ class _Web:
     def _read(self, answer: Any, start: int, stop: int) -> _Answer:
         if answer.status == 206:
             found = _RANGE.match(answer.headers.get("Content-Range") or "")
-            if found is None or found[1] != str(start):
+            begin = max(0, int(found[2]) + start) if found and start < 0 else start
+            if found is None or found[1] != str(begin):
                 raise StoreError(406, f"the answer has the range {found and found[0]!r}")
             return _Answer(answer.read(), Identity(int(found[2]), _etag(answer)))
         length = answer.headers.get("Content-Length")
-        if start and int(length or 0) > WHOLE:
+        is_large = bool(start) and int(length or 0) > WHOLE
+        body = b"" if is_large else answer.read(stop if length and start >= 0 else WHOLE + 1)
+        if is_large or len(body) > max(stop, WHOLE):
             raise StoreError(
                 406,
-                f"the server answers a range with the whole object, which has {length} bytes; it "
-                "must support ranges, or the file must be copied to another place",
+                "the server answers a range with the whole object, which has "
+                f"{length or f'over {WHOLE}'} bytes; it must support ranges, or the file must be "
+                "copied to another place",
             )
-        body = answer.read(stop if length else WHOLE)
         size = int(length) if length else len(body)
-        return _Answer(body[start:stop], Identity(size, _etag(answer)))
+        if start < 0 and len(body) < size:
+            raise EOFError(f"the answer has {len(body)} bytes, expected {size}")
+        return _Answer(body[start : stop or None], Identity(size, _etag(answer)))
 
     def renew(self) -> None:
         """Do nothing: there is no client."""
 
 
+def _range(start: int, stop: int) -> str:
+    return f"bytes={start}" if start < 0 else f"bytes={start}-{stop - 1}"
+
+
 def _etag(answer: Any) -> str:
-    return answer.headers.get("ETag") or answer.headers.get("Last-Modified") or ""
+    found = answer.headers.get("ETag") or answer.headers.get("Last-Modified") or ""
+    return str(found).strip('"')
 
 
 _clients: dict[str, Any] = {}
@@ -151,7 +172,8 @@ class _Client:
         if hasattr(filesystem, "call_s3"):
             return _from_s3(filesystem, path, start, stop)
         before = identity_in(filesystem, path)
-        end = min(stop, before.size)
+        end = min(stop, before.size) if start >= 0 else before.size
+        start = start if start >= 0 else max(0, end + start)
         body = filesystem.cat_file(path, start=start, end=end) if start < end else b""
         if identity_in(filesystem, path) != before:
             raise ObjectChanged("the object was replaced while a range of it was read")
@@ -182,13 +204,20 @@ def identity_in(filesystem: Any, path: str) -> Identity:
     found = filesystem.info(path)
     if found.get("type") == "directory":
         raise IsADirectoryError(f"{path} is a folder, expected a file")
-    etag = next((str(found[name]) for name in _ETAGS if found.get(name)), "")
-    return Identity(int(found["size"] or 0), etag or str(found.get("created") or ""))
+    return identity_told(found)
+
+
+def identity_told(found: Mapping[str, Any]) -> Identity:
+    """Return the identity of an object that a client of fsspec describes."""
+    etag = next((found[name] for name in (*_ETAGS, "created") if found.get(name)), "")
+    # Listings may have a number of seconds where single descriptions have a date.
+    etag = etag.timestamp() if hasattr(etag, "timestamp") else etag
+    return Identity(int(found["size"] or 0), str(etag).strip('"'))
 
 
 def _from_s3(filesystem: Any, path: str, start: int, stop: int) -> _Answer:
     bucket, key, version = filesystem.split_path(path)
-    wanted = {"Bucket": bucket, "Key": key, "Range": f"bytes={start}-{stop - 1}"}
+    wanted = {"Bucket": bucket, "Key": key, "Range": _range(start, stop)}
     if version:
         wanted["VersionId"] = version
     try:
@@ -202,7 +231,7 @@ def _from_s3(filesystem: Any, path: str, start: int, stop: int) -> _Answer:
     body = sync(filesystem.loop, answer["Body"].read)
     found = _RANGE.match(answer.get("ContentRange", ""))
     size = int(found[2]) if found else int(answer["ContentLength"])
-    return _Answer(body, Identity(size, answer["ETag"]))
+    return _Answer(body, Identity(size, answer["ETag"].strip('"')))
 
 
 def retried(
@@ -298,11 +327,25 @@ class RemoteFile(io.RawIOBase):
         """
         if self._expected is not None:
             stop = min(stop, self._expected.size)
-        if start >= stop:
-            return b""
+        return self._asked(start, stop, f"bytes {start} to {stop}") if start < stop else b""
+
+    def read_tail(self, count: int) -> bytes:
+        """Return the last bytes of the object, with one request if no range was read
+        yet. Thread-safe.
+
+        Raises:
+            DataServiceError: as ``read_range``.
+        """
+        body = None if self._expected else self._asked(-count, 0, f"the last {count} bytes")
+        start = max(0, self.size - count)
+        # Servers that know no such range answer with the beginning, or with nothing.
+        is_whole = body is not None and len(body) == self.size - start
+        return cast(bytes, body) if is_whole else self.read_range(start, self.size)
+
+    def _asked(self, start: int, stop: int, shown: str) -> bytes:
         return retried(
             lambda: self._checked(start, stop),
-            f"{self.name}, bytes {start} to {stop},",
+            f"{self.name}, {shown},",
             self._patience,
             self._store.renew,
             self._clock,
@@ -318,7 +361,7 @@ class RemoteFile(io.RawIOBase):
                 f"expected {self._expected.size} bytes and {self._expected.etag}"
             )
         wanted = max(0, min(stop, identity.size) - start)
-        if len(body) != wanted:
+        if start >= 0 and len(body) != wanted:
             raise EOFError(f"the answer has {len(body)} bytes, expected {wanted}")
         self._expected = self._expected or identity
         return body
@@ -367,12 +410,12 @@ def open_remote(
 
 
 def open_file(path: str, options: Mapping[str, Any] | None = None) -> BinaryIO:
-    """Open a file for reading: a file of this machine by its path, or a file of a store
-    by its URL.
+    """Open a file for reading without a buffer: a file of this machine by its path, or
+    a file of a store by its URL.
     """
     if is_url(path):
         return cast(BinaryIO, open_remote(path, options=options))
-    return open(path, "rb")
+    return cast(BinaryIO, open(path, "rb", 0))
 
 
 class _Coming(Background):
