@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from tests.kit.objectstore import ObjectStore, object_store
 from tests.service.conftest import Service
 from zmqdata import Dataset, TextLineDataset
+from zmqdata.__main__ import main
 from zmqdata.client.calls import status
 
 LINES = [f"{number}-{line}" for number in range(6) for line in range(50)]
@@ -46,19 +49,38 @@ def test_an_unreadable_split_is_left_out(service: Service, store: ObjectStore) -
 
 
 def test_planted_secrets_are_not_found(
-    service: Service, store: ObjectStore, caplog: pytest.LogCaptureFixture
+    make_service: Callable[..., Service],
+    store: ObjectStore,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
-    """Options with a secret are refused by name; a signature shows nowhere."""
-    url = store.url("/part-000.txt?signature=planted")
-    options: dict[str, Any] = {"client_kwargs": {"aws_session_token": "planted"}}
+    """Options with a secret are refused by name. A signature is in no status, log,
+    report, trace or journal, other than in the packed pipeline.
+    """
+    service = make_service(1, work_dir=str(tmp_path / "work"))
+    url = store.url("/part-000.txt?signature=hidden-word")
+    options: dict[str, Any] = {"client_kwargs": {"aws_session_token": "hidden-word"}}
     with pytest.raises(TypeError, match=r"client_kwargs\.aws_session_token.*environment") as caught:
         next(iter(service.read(TextLineDataset(url, storage_options=options))))
-    missing = url.replace("000", "999").replace("//", "//me:planted@")
+    missing = url.replace("000", "999").replace("//", "//me:hidden-word@")
     dataset = service.read(TextLineDataset([url, missing], on_error="skip"), job_name="signed")
     iterator = iter(dataset)
-    assert sorted(iterator) == sorted(LINES[:50])
+    first = next(iterator)
+    asked = ["--dispatcher", service.target]
+    files = {name: str(tmp_path / name) for name in ("report.html", "trace.json")}
+    assert main(["report", files["report.html"], "--seconds", "0", *asked]) == 0
+    assert main(["trace", files["trace.json"], "--seconds", "0.1", *asked]) == 0
+    for command in ("status", "doctor"):
+        main([command, *asked])
+    assert sorted([first, *iterator]) == sorted(LINES[:50])
     states = [status(target) for target in (service.target, service.workers[0].address)]
     shown = [caught.value, dataset.describe(), iterator.quarantine, states, iterator.state_dict()]
-    text = f"{shown} {caplog.text}"
+    text = f"{shown} {caplog.text} {capsys.readouterr()}"
     assert "999.txt?..." in text
-    assert "planted" not in text
+    kept = [path for path in (tmp_path / "work").rglob("*") if path.is_file()]
+    written = {path.name: path.read_bytes() for path in [*kept, *map(Path, files.values())]}
+    assert b"signed" in written["journal"]
+    assert "hidden-word" not in text
+    (pipeline,) = {name for name, content in written.items() if b"hidden-word" in content}
+    assert re.fullmatch("[0-9a-f]{64}", pipeline)
