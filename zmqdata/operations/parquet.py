@@ -6,11 +6,13 @@ of several row groups, which are drawn together.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain, takewhile
 from operator import length_hint
-from typing import Any, BinaryIO, ClassVar
+from typing import Any, BinaryIO, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +21,7 @@ from zmqdata.elements.columns import Fill, column_of, dict_rows, rows_of
 from zmqdata.elements.specs import UNKNOWN_CARDINALITY
 from zmqdata.errors import DataLossError, DataServiceError
 from zmqdata.failures.exceptions import formatted, text_of
-from zmqdata.files.paths import shown_url
+from zmqdata.files.paths import is_url, shown_url
 from zmqdata.iterators.base import END, ElementIterator, Steps, make_iterator
 from zmqdata.iterators.calling import failure
 from zmqdata.iterators.context import Context, mixed_seed
@@ -157,18 +159,26 @@ class _GroupReader:
             self._footer, self._number = footer, number
         return self._footer, self._file
 
-    def batches(self, group: tuple[int, int], rows: int | None) -> Iterator[Any]:
+    def batches(
+        self,
+        group: tuple[int, int],
+        rows: int | None,
+        upcoming: Iterable[tuple[int, int]] = (),
+    ) -> Iterator[Any]:
         """Yield the rows of a row group that meet the condition.
 
         Args:
             group: file and number of the row group.
             rows: number of rows to decode together; None: as suits single rows.
+            upcoming: the row groups that are read next.
         """
         footer, file = self._opened(group[0])
         described = footer.metadata.row_group(group[1])
         rows = rows or _suitable(described.total_byte_size, described.num_rows)
         name, condition = self._node.shown(group[0]), self._node.condition
-        for batch in read_group(file, name, footer, group[1], self.schema, rows):
+        beside = takewhile(lambda one: one[0] == group[0], upcoming)
+        then = (number for _, number in beside)
+        for batch in read_group(file, name, footer, group[1], self.schema, rows, then):
             yield batch if condition is None else batch.filter(condition)
 
     def name_of(self, group: tuple[int, int]) -> str:
@@ -297,9 +307,19 @@ class ParquetIterator(PartsIterator):
         if self._groups is None:
             self._groups = self._reader.groups_of(self._part)
         size, group = self._node.batch_size, self._reached
-        batches = self._reader.batches(self._groups[group], size) if self._groups else iter(())
+        batches: Iterator[Any] = iter(())
+        if self._groups:
+            batches = self._reader.batches(self._groups[group], size, self._upcoming())
         self._batches = _of_size(batches, size, self._row * (size or 1))
         return self._batches
+
+    def _upcoming(self) -> Iterator[tuple[int, int]]:
+        """Yield the row groups behind the one that is open."""
+        yield from (self._groups or [])[self._reached + 1 :]
+        if self._node.table is not None:
+            for split in range(self._next + self._stride, self._stop, self._stride):
+                place = split if self._order is None else self._order[split]
+                yield from self._reader.groups_of(place)
 
     def _next_group(self) -> None:
         self._batches = None
@@ -374,6 +394,16 @@ class ParquetIterator(PartsIterator):
         self.close()
 
 
+class _Opened(NamedTuple):
+    table: Any
+    """The rows of a row group, if it could be read."""
+    error: BaseException | None
+    where: str
+    """Name of what was read, for errors."""
+    number: int
+    """Number of what is left out, if it is."""
+
+
 class DrawnRowsIterator(ParquetIterator):
     """Reads the splits in a permutation, some of them at a time, and yields their rows
     in another permutation. Its state is that before these splits, and a number of
@@ -410,24 +440,43 @@ class DrawnRowsIterator(ParquetIterator):
 
     def _open_several(self) -> None:
         self._tables, self._failures = [], []
-        for split in self._members():
-            groups: Sequence[tuple[int, int]] = ()
-            try:
-                groups = self._reader.groups_of(split)
-            except UNREADABLE as error:
-                self._keep_failure(error, self._node.shown(split), split)
-            for group in groups:
-                try:
-                    batches = self._reader.batches(group, self._reader.rows_in(group))
-                    self._tables.append(pa.Table.from_batches(batches, self._reader.schema))
-                except UNREADABLE as error:
-                    number = split + (group[1] << 32 if self._node.table is None else 0)
-                    self._keep_failure(error, self._reader.name_of(group), number)
+        members = self._members()
+        if members and is_url(self._node.filenames[0]):
+            with ThreadPoolExecutor(len(members), "zmqdata-row-groups") as pool:
+                found = [*pool.map(lambda split: self._tables_of(split, None), members)]
+        else:
+            found = [self._tables_of(split, self._reader) for split in members]
+        for table, error, where, number in chain.from_iterable(found):
+            if error is None:
+                self._tables.append(table)
+            else:
+                self._keep_failure(error, where, number)
         self._ends = np.cumsum([len(table) for table in self._tables])
         self._count = sum(map(len, self._tables))
         self._together = _suitable(sum(table.nbytes for table in self._tables), self._count)
         assert self._order is not None
         self._drawn = Permutation(self._count, mixed_seed(self._order.seed, self._part))
+
+    def _tables_of(self, split: int, reader: _GroupReader | None) -> list[_Opened]:
+        """Return the row groups of a split, read by a reader, or by one of its own."""
+        if reader is None:
+            reader = _GroupReader(self._node)
+        found: list[_Opened] = []
+        groups: Sequence[tuple[int, int]] = ()
+        try:
+            groups = reader.groups_of(split)
+        except UNREADABLE as error:
+            found.append(_Opened(None, error, self._node.shown(split), split))
+        for group in groups:
+            number = split + (group[1] << 32 if self._node.table is None else 0)
+            where = reader.name_of(group)
+            try:
+                batches = reader.batches(group, reader.rows_in(group))
+                table = pa.Table.from_batches(batches, reader.schema)
+                found.append(_Opened(table, None, where, number))
+            except UNREADABLE as error:
+                found.append(_Opened(None, error, where, number))
+        return found
 
     def _members(self) -> list[int]:
         """Return the splits to open together, and pass them."""

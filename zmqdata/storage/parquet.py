@@ -84,6 +84,16 @@ class Footer(NamedTuple):
             for group in range(self.metadata.num_row_groups)
         ]
 
+    def requests(self, group: int, names: Iterable[str]) -> list[tuple[int, int]]:
+        """Return the ranges to read for some columns of a row group."""
+        found: list[tuple[int, int]] = []
+        for start, stop in self.spans(group, set(names)):
+            if found and start - found[-1][1] <= _GAP:
+                found[-1] = found[-1][0], max(stop, found[-1][1])
+            else:
+                found.append((start, stop))
+        return found
+
     def spans(self, group: int, names: set[str]) -> list[tuple[int, int]]:
         """Return where the pages of some columns of a row group begin and end."""
         described = self.metadata.row_group(group)
@@ -242,7 +252,13 @@ class _Pages:
 
 
 def read_group(
-    file: BinaryIO, name: str, footer: Footer, group: int, schema: Any, rows: int
+    file: BinaryIO,
+    name: str,
+    footer: Footer,
+    group: int,
+    schema: Any,
+    rows: int,
+    upcoming: Iterable[int] = (),
 ) -> Iterator[Any]:
     """Yield the rows of a row group, as batches of Arrow with a schema.
 
@@ -255,19 +271,17 @@ def read_group(
         group: number of the row group.
         schema: schema of the batches; absent columns are null.
         rows: number of rows of a batch.
+        upcoming: the row groups that are read next, which a store is asked for.
 
     Raises:
         OSError, pyarrow.ArrowException, DataLossError: the row group is damaged.
     """
     names = [one for one in schema.names if one in footer.schema.names]
-    spans: list[tuple[int, int]] = []
-    for start, stop in footer.spans(group, set(names)):
-        if spans and start - spans[-1][1] <= _GAP:
-            spans[-1] = spans[-1][0], max(stop, spans[-1][1])
-        else:
-            spans.append((start, stop))
+    spans = footer.requests(group, names)
     size = max((stop for _, stop in spans), default=0)
     held = [(start, memoryview(_read(file, start, stop, name))) for start, stop in spans]
+    if isinstance(file, RemoteFile):
+        file.expect(span for one in upcoming for span in footer.requests(one, names))
     pages = pa.PythonFile(_Pages(size, held), "r")
     del held
     parquet = pq.ParquetFile(

@@ -13,7 +13,9 @@ import os
 import re
 import time
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from itertools import islice
 from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar, cast
 from urllib.error import HTTPError
 from urllib.parse import quote, unquote, urlsplit
@@ -46,6 +48,7 @@ _ETAGS = (
     "created",
 )
 _MOST_CLIENTS = 64
+_MOST_EXPECTED = 16
 
 
 class Identity(NamedTuple):
@@ -303,6 +306,7 @@ class RemoteFile(io.RawIOBase):
         self._clock, self._rest = clock, rest
         self._patience = patience()
         self._position = 0
+        self._coming: dict[tuple[int, int], _Coming] = {}
 
     @property
     def identity(self) -> Identity:
@@ -327,7 +331,24 @@ class RemoteFile(io.RawIOBase):
         """
         if self._expected is not None:
             stop = min(stop, self._expected.size)
-        return self._asked(start, stop, f"bytes {start} to {stop}") if start < stop else b""
+        if start >= stop:
+            return b""
+        coming = self._coming.pop((start, stop), None)
+        body = None if coming is None else coming.result()
+        return self._asked(start, stop, f"bytes {start} to {stop}") if body is None else body
+
+    def expect(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Request ranges in the background which will be read next, as far as they take
+        ``BLOCK`` bytes at most. Other ranges are no longer expected.
+        """
+        known, self._coming = self._coming, {}
+        size = 0
+        for start, stop in islice(ranges, _MOST_EXPECTED):
+            size += stop - start
+            if size > BLOCK:
+                break
+            ask = partial(self._asked, start, stop, f"bytes {start} to {stop}")
+            self._coming[start, stop] = known.get((start, stop)) or _Coming(ask)
 
     def read_tail(self, count: int) -> bytes:
         """Return the last bytes of the object, with one request if no range was read
@@ -419,17 +440,18 @@ def open_file(path: str, options: Mapping[str, Any] | None = None) -> BinaryIO:
 
 
 class _Coming(Background):
-    """A range that is read in the background."""
+    """A request in the background, which begins at once."""
 
-    def __init__(self, file: RemoteFile, start: int) -> None:
-        super().__init__(target=self._read, name="zmqdata-read-ahead", daemon=True)
-        self._file, self.begin = file, start
+    def __init__(self, ask: Callable[[], bytes]) -> None:
+        super().__init__(target=self._run_request, name="zmqdata-read-ahead", daemon=True)
+        self._ask = ask
         self._body: bytes | None = None
         self._error: Exception | None = None
+        self.start()
 
-    def _read(self) -> None:
+    def _run_request(self) -> None:
         try:
-            self._body = self._file.read_range(self.begin, self.begin + BLOCK)
+            self._body = self._ask()
         except Exception as error:
             self._error = error
 
@@ -456,7 +478,6 @@ class SequentialFile(io.RawIOBase):
         self.name = file.name
         self._position = self._begin = 0
         self._block = memoryview(b"")
-        self._coming: _Coming | None = None
 
     def readable(self) -> bool:
         return True
@@ -483,17 +504,13 @@ class SequentialFile(io.RawIOBase):
     def _at(self, position: int) -> memoryview:
         """Return bytes from a position on, of the block that holds it."""
         if not self._begin <= position < self._begin + len(self._block):
-            coming, self._coming = self._coming, None
-            is_there = coming is not None and coming.begin == position
-            body = coming.result() if coming is not None and is_there else None
-            if body is None:
-                body = self._file.read_range(position, position + BLOCK)
+            body = self._file.read_range(position, position + BLOCK)
             self._begin, self._block = position, memoryview(body)
-            if len(body) == BLOCK and position + BLOCK < self._file.size:
-                self._coming = _Coming(self._file, position + BLOCK)
-                self._coming.start()
+            following, size = position + BLOCK, self._file.size
+            self._file.expect([(following, min(following + BLOCK, size))][: following < size])
         return self._block[position - self._begin :]
 
     def close(self) -> None:
-        self._block, self._coming = memoryview(b""), None
+        self._block = memoryview(b"")
+        self._file.expect(())
         super().close()
