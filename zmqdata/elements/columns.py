@@ -32,6 +32,9 @@ _WIDTHS = (
 _WIDEST = (pa.large_string(), pa.large_binary())
 _BYTES = (*_WIDTHS[1], types.is_fixed_size_binary)
 _LISTS = (types.is_list, types.is_large_list, types.is_list_view, types.is_large_list_view)
+_NUMBERS = frozenset(
+    kind.id for kind in map(pa.from_numpy_dtype, "u1 u2 u4 u8 i1 i2 i4 i8 f4 f8".split())
+)
 _EXACT_IN_FLOAT = 32
 """Bits of the largest integers that floats hold exactly."""
 
@@ -151,6 +154,8 @@ class _ColumnMaker:
             self._check(array, depth)
             present = self.values(array.drop_null(), depth)
             return self._spread(present, _valid(array), array.type)
+        if array.type.id in _NUMBERS:  # without the questions below, for speed
+            return array.to_numpy().copy()
         if types.is_decimal(array.type):
             raise InvalidArgumentError(
                 f"The column {self._name!r} has the type {array.type}, of which numpy has no "

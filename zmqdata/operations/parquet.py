@@ -207,6 +207,9 @@ def _of_size(batches: Iterator[Any], size: int | None, passed: int) -> Iterator[
     held: list[Any] = []
     count = 0
     for batch in batches:
+        if not held and not passed and len(batch) == size:
+            yield batch
+            continue
         rest, passed = batch.slice(passed), max(0, passed - len(batch))
         while len(rest):
             piece = rest if size is None else rest.slice(0, size - count)
@@ -280,7 +283,8 @@ class ParquetIterator(PartsIterator):
             self._behind += 1
             return iter([self._columns_of(batch)])
         names = self._node.columns
-        self._rows = iter(dict_rows(names, [rows_of(batch.column(name)) for name in names]))
+        columns = map(rows_of, batch.columns[: len(names)])
+        self._rows = iter(dict_rows(names, columns))
         self._behind += len(batch)
         return self._rows
 
@@ -331,8 +335,8 @@ class ParquetIterator(PartsIterator):
     def _columns_of(self, batch: Any) -> dict[str, Any]:
         found: dict[str, Any] = {}
         try:
-            for name in self._node.columns:
-                found.update(column_of(batch.column(name), self._node.nulls, name))
+            for name, column in zip(self._node.columns, batch.columns, strict=False):
+                found.update(column_of(column, self._node.nulls, name))
         except (ValueError, TypeError) as error:
             raise failure(self._node, error, self._where()) from error
         return found
