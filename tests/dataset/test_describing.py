@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.iterators.checks import outcomes
@@ -92,12 +94,25 @@ def test_a_description_has_the_facts(tmp_path: Path) -> None:
     nested = rows.interleave(lambda x: rows, 4, num_parallel_calls=2, deterministic=False)
     assert "opens up to" in nested.describe()
     (tmp_path / "a").write_text("x\n")
-    assert told(Dataset.list_files(str(tmp_path / "*")))["splits"] == "by files"
-    assert told(TextLineDataset(tmp_path / "a"))["splits"] == "a single one"
+    assert told(Dataset.list_files(str(tmp_path / "*")))["splits"] == "by files of this machine"
+    one = "a single one in 1 file of this machine"
+    assert told(TextLineDataset(tmp_path / "a"))["splits"] == one
     assert told(Dataset(Node()))["splits"].startswith("cannot be split, because of Node()")
     assert repr(rows.describe()) == str(rows.describe())
     assert "pulls up to 6 buffers" in rows.shuffle(3).describe()
     assert told(Dataset.counter())["splits"] == "by indices without end"
+
+
+def test_a_description_names_stores_and_files(tmp_path: Path) -> None:
+    """The splits of files come with their unit, the number of files and their
+    stores.
+    """
+    urls = ["https://me:x@host/a?sig=x", "https://host/b", "memory://bucket/c"]
+    assert told(TextLineDataset(urls))["splits"] == "by 3 files of https://host and memory://bucket"
+    for name in "ab":
+        pq.write_table(pa.table({"n": range(40)}), tmp_path / f"{name}.parquet", row_group_size=10)
+    rows = Dataset.from_parquet(tmp_path)
+    assert told(rows)["splits"] == "by 8 row groups in 2 files of this machine"
 
 
 @pytest.mark.parametrize("kind", sorted(kinds(), key=lambda kind: kind.__name__))
@@ -113,7 +128,7 @@ def test_every_kind_of_node_says_what_restoring_costs(kind: type[Node]) -> None:
 COSTS = "repeats continues pulls calls opens reopens lists runs"
 FACTS = (
     r"\d+ elements|endless|number not known",
-    r"by (files|the chunks of a save|indices without end|\d+ indices)|a single one|cannot be split, .*|split as its inputs?(, all of .*)?",
+    r"by (files|the chunks of a save|indices without end|\d+ .*)( of .*)?|a single one.*|cannot be split, .*|split as its inputs?(, all of .*)?",
     r"in (any )?order",
     r"state \d+ bytes( and .*)?",
     rf"restoring ({'|'.join(COSTS.split())}) .*",

@@ -10,6 +10,7 @@ from zmqdata.dataset.drawing import tree_lines
 from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.specs import INFINITE_CARDINALITY, NoneTensorSpec, TensorSpec
 from zmqdata.errors import UnimplementedError
+from zmqdata.files.paths import is_url, shown_url
 from zmqdata.nodes.base import Node, every_node
 from zmqdata.nodes.options import options_of
 from zmqdata.pipelines.fingerprints import nodes_in_order
@@ -182,20 +183,32 @@ def _splits(node: Node) -> str:
             splits = current.split_source
         except UnimplementedError:
             return f"cannot be split, because of {current.label}"
-        told.append(_split_kind(splits))
+        told.append(_split_kind(current, splits))
     return ", ".join(told)
 
 
-def _split_kind(splits: SplitSource) -> str:
+def _split_kind(node: Node, splits: SplitSource) -> str:
+    names: tuple[str, ...] = getattr(node, "filenames", ()) or getattr(node, "patterns", ())
+    stores = " and ".join(dict.fromkeys(map(_store, names)))
+    of_stores = f" of {stores}" if stores else ""
     if isinstance(splits, FileSplits):
-        return "by files"
+        return f"by files{of_stores}"
     if isinstance(splits, ChunkSplits):
         return "by the chunks of a save"
     count = splits.count
-    return (
-        "by indices without end"
-        if count is None
-        else "a single one"
-        if count == 1
-        else f"by {count} indices"
-    )
+    if count is None:
+        return "by indices without end"
+    unit = node.split_unit if names else "indices"
+    kind = "a single one" if count == 1 else f"by {count} {unit}"
+    if names and (unit != "files" or count == 1):
+        kind += f" in {len(names)} file{'s' if len(names) > 1 else ''}"
+    return kind + of_stores
+
+
+def _store(name: str) -> str:
+    """Return the store of a file, for people.
+
+    >>> _store("s3://bucket/a/b.txt"), _store("/data/b.txt")
+    ('s3://bucket', 'this machine')
+    """
+    return "/".join(shown_url(name).split("/")[:3]) if is_url(name) else "this machine"

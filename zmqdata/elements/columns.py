@@ -33,7 +33,9 @@ _WIDEST = (pa.large_string(), pa.large_binary())
 _BYTES = (*_WIDTHS[1], types.is_fixed_size_binary)
 _LISTS = (types.is_list, types.is_large_list, types.is_list_view, types.is_large_list_view)
 _NUMBERS = frozenset(
-    kind.id for kind in map(pa.from_numpy_dtype, "u1 u2 u4 u8 i1 i2 i4 i8 f4 f8".split())
+    pa.from_numpy_dtype(f"{kind}{width}").id
+    for kind, widths in (("u", "1248"), ("i", "1248"), ("f", "48"))
+    for width in widths
 )
 _EXACT_IN_FLOAT = 32
 """Bits of the largest integers that floats hold exactly."""

@@ -398,7 +398,7 @@ class ParquetIterator(PartsIterator):
         self.close()
 
 
-class _Opened(NamedTuple):
+class _SplitTable(NamedTuple):
     table: Any
     """The rows of a row group, if it could be read."""
     error: BaseException | None
@@ -461,25 +461,25 @@ class DrawnRowsIterator(ParquetIterator):
         assert self._order is not None
         self._drawn = Permutation(self._count, mixed_seed(self._order.seed, self._part))
 
-    def _tables_of(self, split: int, reader: _GroupReader | None) -> list[_Opened]:
+    def _tables_of(self, split: int, reader: _GroupReader | None) -> list[_SplitTable]:
         """Return the row groups of a split, read by a reader, or by one of its own."""
         if reader is None:
             reader = _GroupReader(self._node)
-        found: list[_Opened] = []
+        found: list[_SplitTable] = []
         groups: Sequence[tuple[int, int]] = ()
         try:
             groups = reader.groups_of(split)
         except UNREADABLE as error:
-            found.append(_Opened(None, error, self._node.shown(split), split))
+            found.append(_SplitTable(None, error, self._node.shown(split), split))
         for group in groups:
             number = split + (group[1] << 32 if self._node.table is None else 0)
             where = reader.name_of(group)
             try:
                 batches = reader.batches(group, reader.rows_in(group))
                 table = pa.Table.from_batches(batches, reader.schema)
-                found.append(_Opened(table, None, where, number))
+                found.append(_SplitTable(table, None, where, number))
             except UNREADABLE as error:
-                found.append(_Opened(None, error, where, number))
+                found.append(_SplitTable(None, error, where, number))
         return found
 
     def _members(self) -> list[int]:
