@@ -7,9 +7,9 @@ of several row groups, which are drawn together.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, takewhile
 from operator import length_hint
 from typing import Any, BinaryIO, ClassVar, NamedTuple
@@ -38,7 +38,7 @@ from zmqdata.storage.parquet import (
     read_footer,
     read_group,
 )
-from zmqdata.storage.reading import open_file
+from zmqdata.storage.reading import Requested, open_file
 
 _AT_ONCE = 1024
 """Most rows that are decoded together where the elements are rows."""
@@ -123,10 +123,11 @@ class _GroupReader:
 
     Args:
         node: the source.
+        kept: gets footers of files in stores, by numbers of files. Readers share it.
     """
 
-    def __init__(self, node: Parquet) -> None:
-        self._node = node
+    def __init__(self, node: Parquet, kept: dict[int, Footer]) -> None:
+        self._node, self._kept = node, kept
         self.schema = pa.ipc.read_schema(pa.BufferReader(node.schema))
         self._number = -1
         self._file: BinaryIO | None = None
@@ -147,8 +148,13 @@ class _GroupReader:
         if self._number != number or self._footer is None or self._file is None:
             self.close()
             name, table = self._node.shown(number), self._node.table
-            self._file = open_file(self._node.filenames[number], self._node.storage_options)
-            footer = read_footer(self._file, name)
+            url, options = self._node.filenames[number], self._node.storage_options
+            known = self._kept.get(number)
+            expected = None if known is None else known.identity
+            self._file = open_file(url, options, expected)
+            footer = known or read_footer(self._file, name)
+            if footer.identity is not None:
+                self._keep(number, footer)
             if table is None:
                 check_schema(name, footer.schema, self.schema)
             elif footer.checksum != table.checksums[number]:
@@ -158,6 +164,11 @@ class _GroupReader:
                 )
             self._footer, self._number = footer, number
         return self._footer, self._file
+
+    def _keep(self, number: int, footer: Footer) -> None:
+        if sum(len(one.content) for one in self._kept.values()) > _BYTES_AT_ONCE:
+            self._kept.clear()
+        self._kept[number] = footer
 
     def batches(
         self,
@@ -244,7 +255,8 @@ class ParquetIterator(PartsIterator):
     def __init__(self, node: Parquet, context: Context) -> None:
         super().__init__(context, node.split_count)
         self._node, self._context = node, context
-        self._reader = _GroupReader(node)
+        self._kept: dict[int, Footer] = {}
+        self._reader = _GroupReader(node, self._kept)
         self._groups: list[tuple[int, int]] | None = None  # None: no split is open
         self._batches: Iterator[Any] | None = None
         self._rows: Iterator[Any] = iter(())
@@ -445,9 +457,9 @@ class DrawnRowsIterator(ParquetIterator):
     def _open_several(self) -> None:
         self._tables, self._failures = [], []
         members = self._members()
-        if members and is_url(self._node.filenames[0]):
-            with ThreadPoolExecutor(len(members), "zmqdata-row-groups") as pool:
-                found = [*pool.map(lambda split: self._tables_of(split, None), members)]
+        if is_url(self._node.filenames[0]):
+            asked = [Requested(partial(self._tables_of, split, None)) for split in members]
+            found = [one.result() or [] for one in asked]
         else:
             found = [self._tables_of(split, self._reader) for split in members]
         for table, error, where, number in chain.from_iterable(found):
@@ -464,7 +476,7 @@ class DrawnRowsIterator(ParquetIterator):
     def _tables_of(self, split: int, reader: _GroupReader | None) -> list[_SplitTable]:
         """Return the row groups of a split, read by a reader, or by one of its own."""
         if reader is None:
-            reader = _GroupReader(self._node)
+            reader = _GroupReader(self._node, self._kept)
         found: list[_SplitTable] = []
         groups: Sequence[tuple[int, int]] = ()
         try:

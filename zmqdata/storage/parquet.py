@@ -46,13 +46,11 @@ class Footer(NamedTuple):
     """Schema of the file, as Arrow sees it."""
     content: bytes
     """Bytes of a Parquet file with this footer and without rows."""
-    identity: str = ""
-    """Traits that tell the file from one with the same footer; "" if they are
-    unknown.
-    """
+    identity: Identity | None = None
+    """Traits of a file in a store, which tell it from one with the same footer."""
 
     @classmethod
-    def of(cls, content: bytes, identity: str) -> Footer:
+    def of(cls, content: bytes, identity: Identity | None) -> Footer:
         """Return the footer that some content has.
 
         Raises:
@@ -64,7 +62,7 @@ class Footer(NamedTuple):
     @property
     def checksum(self) -> int:
         """Number that tells whether a file was changed."""
-        return zlib.crc32(self.content + self.identity.encode())
+        return zlib.crc32(self.content + repr(self.identity or "").encode())
 
     def groups_with(self, condition: Any, schema: Any) -> list[int]:
         """Return the row groups that may have rows that meet a condition, by their
@@ -135,9 +133,8 @@ def read_footer(file: BinaryIO, name: str) -> Footer:
         )
     if length > len(tail):
         tail = _read(file, size - length, size, name)
-    identity = repr(remote.identity) if remote is not None else ""
     try:
-        return Footer.of(_MAGIC + tail[-length:], identity)
+        return Footer.of(_MAGIC + tail[-length:], remote.identity if remote is not None else None)
     except (OSError, pa.ArrowException) as error:
         raise DataLossError(
             f"{name} has a damaged footer of {length} bytes: {error}. Write the file again"
@@ -166,7 +163,7 @@ class KeptFooters:
             content = Path(path).read_bytes()
             os.utime(path)
             is_whole = content[:4] == zlib.crc32(content[4:]).to_bytes(4, "big")
-            return Footer.of(content[4:], repr(identity)) if is_whole else None
+            return Footer.of(content[4:], identity) if is_whole else None
         except (OSError, pa.ArrowException):
             return None
 

@@ -16,7 +16,7 @@ from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import islice
-from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, BinaryIO, Generic, NamedTuple, Protocol, TypeVar, cast
 from urllib.error import HTTPError
 from urllib.parse import quote, unquote, urlsplit
 from urllib.request import Request, urlopen
@@ -306,7 +306,7 @@ class RemoteFile(io.RawIOBase):
         self._clock, self._rest = clock, rest
         self._patience = patience()
         self._position = 0
-        self._coming: dict[tuple[int, int], _Coming] = {}
+        self._coming: dict[tuple[int, int], Requested[bytes]] = {}
 
     @property
     def identity(self) -> Identity:
@@ -348,7 +348,7 @@ class RemoteFile(io.RawIOBase):
             if size > BLOCK:
                 break
             ask = partial(self._asked, start, stop, f"bytes {start} to {stop}")
-            self._coming[start, stop] = known.get((start, stop)) or _Coming(ask)
+            self._coming[start, stop] = known.get((start, stop)) or Requested(ask)
 
     def read_tail(self, count: int) -> bytes:
         """Return the last bytes of the object, with one request if no range was read
@@ -430,39 +430,45 @@ def open_remote(
     return RemoteFile(url, expected, options)
 
 
-def open_file(path: str, options: Mapping[str, Any] | None = None) -> BinaryIO:
+def open_file(
+    path: str, options: Mapping[str, Any] | None = None, expected: Identity | None = None
+) -> BinaryIO:
     """Open a file for reading without a buffer: a file of this machine by its path, or
-    a file of a store by its URL.
+    a file of a store by its URL, as ``open_remote`` does.
     """
     if is_url(path):
-        return cast(BinaryIO, open_remote(path, options=options))
+        return cast(BinaryIO, open_remote(path, options=options, expected=expected))
     return cast(BinaryIO, open(path, "rb", 0))
 
 
-class _Coming(Background):
-    """A request in the background, which begins at once."""
+class Requested(Background, Generic[T]):
+    """A request in the background, which begins at once.
 
-    def __init__(self, ask: Callable[[], bytes]) -> None:
+    Args:
+        ask: sends it and returns what came.
+    """
+
+    def __init__(self, ask: Callable[[], T]) -> None:
         super().__init__(target=self._run_request, name="zmqdata-read-ahead", daemon=True)
         self._ask = ask
-        self._body: bytes | None = None
+        self._found: T | None = None
         self._error: Exception | None = None
         self.start()
 
     def _run_request(self) -> None:
         try:
-            self._body = self._ask()
+            self._found = self._ask()
         except Exception as error:
             self._error = error
 
-    def result(self) -> bytes | None:
-        """Return the bytes once they are here; None if a forked process lacks the
+    def result(self) -> T | None:
+        """Return what came, once it is here; None if a forked process lacks the
         thread.
         """
         self.join()
         if self._error is not None:
             raise self._error
-        return self._body
+        return self._found
 
 
 class SequentialFile(io.RawIOBase):
