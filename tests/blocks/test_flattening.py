@@ -143,7 +143,7 @@ def test_what_does_not_travel_is_named(element: object, text: str) -> None:
         {(1,): 1},
         {2**63: 1},
         {"\ud800": 1},
-        RaggedTensor(np.array([None, 1]), [0, 1, 2]),
+        RaggedTensor(np.array([1j, 1], object), [0, 1, 2]),
     ],
     ids=lambda element: type(element).__name__,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import msgspec
@@ -58,6 +59,42 @@ def test_items_keep_their_shape(shape: tuple[int, ...]) -> None:
     assert unpacked_items(packed).shape == shape
 
 
+@given(st.lists(st.text(st.characters(codec=None), max_size=3), min_size=1))
+def test_all_texts_travel_without_pickle(texts: list[str]) -> None:
+    """Texts keep halves of surrogate pairs and NULs."""
+    packed = packed_items(array_of_objects(texts))
+    assert packed is not None
+    assert unpacked_items(packed).tolist() == texts
+
+
+def test_texts_are_copied_once() -> None:
+    """Reading an array of large texts takes little more memory than the texts."""
+    array = array_of_objects(["a" * 1_000_000] * 20 + [b"b" * 1_000_000] * 20)
+    builder = BlockBuilder(allow_objects=False)
+    assert builder.add(array)
+    block = builder.build(None)
+    frames = [bytes(frame) for frame in block.frames]
+    tracemalloc.start()
+    (found,) = decode_block(block.meta, frames, allow_objects=False).elements()
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found.tolist() == array.tolist()
+    assert most < 45_000_000
+
+
+def test_a_damaged_frame_is_an_error() -> None:
+    """No byte of a frame that is cut off or changed in a length is read beyond its
+    end.
+    """
+    builder = BlockBuilder(allow_objects=False)
+    assert builder.add(array_of_objects(["ab", "c"]))
+    block = builder.build(None)
+    frame = bytes(block.frames[0])
+    for damaged in (frame[:-1], frame + b"x", frame[:-4] + b"\xbf" + frame[-3:]):
+        with pytest.raises(ProtocolError):
+            decode_block(block.meta, [damaged], allow_objects=False)
+
+
 @pytest.mark.skipif(not hasattr(np.dtypes, "StringDType"), reason="numpy 1 has no such texts")
 def test_texts_of_variable_width_travel_without_pickle() -> None:
     """An array of numpy's own texts keeps its dtype."""
@@ -69,7 +106,7 @@ def test_texts_of_variable_width_travel_without_pickle() -> None:
 
 @pytest.mark.parametrize(
     "items",
-    [[1j], [np.str_("a")], [[1]], [2**64], ["\ud800"], [{}]],
+    [[1j], [np.str_("a")], [[1]], [2**64], ["\ud800", None], [{}]],
     ids=repr,
 )
 def test_other_items_are_not_packed(items: list[Any]) -> None:
@@ -89,6 +126,11 @@ def test_other_items_are_not_packed(items: list[Any]) -> None:
         msgspec.msgpack.encode(("f8", (1,), ["a"])),
         msgspec.msgpack.encode(("T", (1,), [1])),
         msgspec.msgpack.encode(("O", (1 << 62, 0), [])),
+        msgspec.msgpack.encode(("U", (1,), ["a"])),
+        msgspec.msgpack.encode(("U", (1,), [b"\xff"])),
+        msgspec.msgpack.encode(("O", (1,), [b"ab"]))[:-1],
+        msgspec.msgpack.encode(("O", (2,), ["ab"]))[:-3] + b"\xdb\xff\xff\xff\xffab",
+        msgspec.msgpack.encode(("O", (1,), []))[:-1] + b"\xdd\xff\xff\xff\xff",
     ],
     ids=repr,
 )

@@ -94,7 +94,7 @@ def test_another_kind_needs_another_block(other: Any) -> None:
 
 def test_ragged_tensors_of_objects_are_objects() -> None:
     """A ragged tensor of Python objects is a single object, if objects are allowed."""
-    ragged = RaggedTensor(np.array([None, "a"]), [0, 0, 2])
+    ragged = RaggedTensor(np.array([1j, "a"], object), [0, 0, 2])
     builder = BlockBuilder()
     assert builder.add({"x": ragged})
     block = builder.build()
@@ -104,6 +104,35 @@ def test_ragged_tensors_of_objects_are_objects() -> None:
         TypeError, match=r"element\['x'\] is of type zmqdata.elements.ragged.RaggedTensor, which"
     ):
         BlockBuilder(allow_objects=False).add({"x": ragged})
+
+
+@pytest.mark.parametrize("codec", [None, "lz4"])
+def test_ragged_tensors_of_texts_travel_without_pickle(codec: str | None) -> None:
+    """A ragged tensor of Python's texts, bytes or None needs no objects, at any rank,
+    and fits in a block with others of its structure.
+    """
+    texts = RaggedTensor(np.array(["a\0", "\ud800", "c" * 9000], object), [0, 1, 3])
+    builder = BlockBuilder(allow_objects=False)
+    sent = [
+        {"x": texts, "y": RaggedTensor(texts, [0, 2])},
+        {"x": RaggedTensor(np.array([], object), [0, 0]), "y": RaggedTensor(texts, [0, 0, 2])},
+        {
+            "x": RaggedTensor(np.array([None, b"b"], object), [0, 2]),
+            "y": RaggedTensor(texts, [0, 2]),
+        },
+    ]
+    assert [builder.add(element) for element in sent] == [True] * 3
+    block = builder.build(codec)
+    found = decode_block(block.meta, block.frames, allow_objects=False).elements()
+    for element, expected in zip(found, sent, strict=True):
+        assert all(element[key].equals(expected[key]) for key in ("x", "y"))
+
+
+def test_items_without_an_axis_are_not_ragged() -> None:
+    """Row splits cannot divide a single item, whatever a peer says."""
+    node = RaggedOf((Leaf("items"), Leaf("array", "<i8", 1)))
+    with pytest.raises(ProtocolError, match="row splits that do not divide"):
+        check_ragged(node, columns([np.array("a", object)], [[0, 1]]))
 
 
 def columns(values: list[Any], *splits: Any) -> Any:

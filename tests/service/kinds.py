@@ -83,6 +83,8 @@ def of_every_kind(x: Any) -> Any:
         "times": np.array([n], "M8[D]"),
         "records": np.zeros(n, STRUCTURED),
         "ragged": RaggedTensor(np.arange(n), [0, n // 2, n]),
+        "unpadded": np.array(["ü" * n, "\ud800", "a\0"], object),
+        "ragged texts": RaggedTensor(np.array(["a\0"] * n, object), [0, n // 2, n]),
     }
 
 

@@ -17,8 +17,9 @@ list becomes an array if nothing is lost by it, but stays a list within a datacl
 Dicts keep the order of their keys; subclasses of dict arrive as dict. A namedtuple,
 dataclass or attrs class is kept if the receiver has already imported its module, else
 it arrives as a dict of its fields. The latter two are put together without calling its
-``__init__``. All other values, including arrays of objects, are pickled. That is slow,
-and the receiver unpickles them only if it allows objects.
+``__init__``. An array of Python's texts, bytes, numbers and None travels as msgpack.
+All other values, including other arrays of objects, are pickled. That is slow, and the
+receiver unpickles them only if it allows objects.
 """
 
 from __future__ import annotations

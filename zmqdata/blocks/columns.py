@@ -400,7 +400,9 @@ def _unpack_ragged(
         raise ProtocolError(f"a column of {leaf.kind} cannot be ragged")
     buffer = decode_buffer(frame, column.nbytes, column.chunks, own=False)
     _, stops, content = _split_ragged(buffer, count, 1, 1)
-    rows = _rows(leaf, content.tobytes(), stops.tolist())
+    # The texts of items are read from the frame, since an array of them may be large.
+    view = memoryview(content) if leaf.kind == "items" else content.tobytes()
+    rows = _rows(leaf, view, stops.tolist())
     return lambda skip: islice(rows, skip, None)
 
 
@@ -460,7 +462,7 @@ def _text_array(characters: Array, text: Any) -> Array:
     return characters.view(dtype).reshape(characters.shape[:-1])
 
 
-def _rows(leaf: Leaf, content: bytes, stops: Sequence[int]) -> list[object]:
+def _rows(leaf: Leaf, content: bytes | memoryview, stops: Sequence[int]) -> list[object]:
     starts = [0, *stops[:-1]]
     rows = [content[start:stop] for start, stop in zip(starts, stops, strict=True)]
     try:
@@ -473,7 +475,7 @@ def _text(row: bytes) -> str:
     return row.decode("utf-8", "surrogatepass")
 
 
-_FROM_BYTES: dict[str, Callable[[bytes], object]] = {
+_FROM_BYTES: dict[str, Callable[[Any], object]] = {
     "str": _text,
     "np.str": lambda row: np.str_(_text(row)),
     "bytes": bytes,

@@ -98,8 +98,9 @@ class _Description:
         names = _field_names(value)
         if names is not None:
             return self._record_of(value, names, path, depth, in_dataclass)
-        if type(value) is RaggedTensor and _is_plain_array(value.flat_values):
-            return self._ragged_of(value)
+        flat = _leaf_of_array(value.flat_values) if type(value) is RaggedTensor else None
+        if flat is not None:
+            return self._ragged_of(value, *flat)
         leaf, plain = self._leaf_of(value, path, in_dataclass)
         self.leaves.append(plain)
         return leaf
@@ -124,12 +125,12 @@ class _Description:
         children = self._nodes_of(parts, depth, in_dataclass or form == "dataclass")
         return RecordOf(form, plain_name(cls.__module__), cls.__qualname__, names, children)
 
-    def _ragged_of(self, ragged: RaggedTensor) -> RaggedOf:
+    def _ragged_of(self, ragged: RaggedTensor, flat: Leaf, plain: object) -> RaggedOf:
         if isinstance(ragged.values, RaggedTensor):
-            values: Leaf | RaggedOf = self._ragged_of(ragged.values)
+            values: Leaf | RaggedOf = self._ragged_of(ragged.values, flat, plain)
         else:
-            values, array = _array_leaf(ragged.values)
-            self.leaves.append(array)
+            values = flat
+            self.leaves.append(plain)
         splits, row_splits = _array_leaf(ragged.row_splits)
         self.leaves.append(row_splits)
         return RaggedOf((values, splits))
@@ -140,12 +141,9 @@ class _Description:
             return Leaf(kind), value
         array = value if in_dataclass else _as_array(value)
         if type(array) is np.ndarray or type(array) is np.memmap:
-            array = np.asarray(array)
-            if _is_plain_array(array):
-                return _array_leaf(array)
-            items = packed_items(array)
-            if items is not None:
-                return Leaf("items"), items
+            found = _leaf_of_array(np.asarray(array))
+            if found is not None:
+                return found
         elif (
             isinstance(array, np.generic)
             and type(array) is array.dtype.type
@@ -208,6 +206,14 @@ def _is_plain_array(array: np.ndarray[Any, DType]) -> bool:
     return array.ndim <= MAX_NDIM and (
         dtypes.is_flexible(array.dtype) or dtypes.is_supported(array.dtype)
     )
+
+
+def _leaf_of_array(array: np.ndarray[Any, DType]) -> tuple[Leaf, object] | None:
+    """Return the leaf of an array and what is sent of it, or None if it is pickled."""
+    if _is_plain_array(array):
+        return _array_leaf(array)
+    items = packed_items(array)
+    return None if items is None else (Leaf("items"), items)
 
 
 def _array_leaf(array: np.ndarray[Any, DType]) -> tuple[Leaf, np.ndarray[Any, DType]]:

@@ -12,8 +12,15 @@ import numpy as np
 
 from zmqdata.errors import ProtocolError
 
-_TYPES = {"O": frozenset({str, bytes, int, float, bool, type(None)}), "T": frozenset({str})}
-"""Types of items by the character of the dtype."""
+_TYPES = {
+    "O": frozenset({str, bytes, int, float, bool, type(None)}),
+    "T": frozenset({str}),
+    "U": frozenset({bytes}),
+}
+"""Types of items by the character of the dtype. "U" is an array of objects that are
+texts, of which one has half a surrogate pair: each as bytes, because msgpack has only
+valid UTF-8.
+"""
 _MOST_AXES = 30
 
 _decoder = msgspec.msgpack.Decoder(tuple[str, tuple[int, ...], list[Any]])
@@ -30,7 +37,7 @@ def packed_items(array: np.ndarray[Any, Any]) -> PackedItems | None:
     ['a', None]
     """
     dtype = array.dtype
-    types = _TYPES.get(dtype.char)
+    types = None if dtype.char == "U" else _TYPES.get(dtype.char)
     if types is None or (dtype.char == "T" and dtype != np.dtype("T")):
         return None
     items = array.reshape(-1).tolist()
@@ -38,11 +45,16 @@ def packed_items(array: np.ndarray[Any, Any]) -> PackedItems | None:
         return None
     try:
         return PackedItems(msgspec.msgpack.encode((dtype.char, array.shape, items)))
-    except (OverflowError, UnicodeEncodeError):
-        return None  # an int of more than 64 bits, or half a surrogate pair
+    except UnicodeEncodeError:
+        if dtype.char != "O" or set(map(type, items)) != {str}:
+            return None
+        texts = [text.encode("utf-8", "surrogatepass") for text in items]
+        return PackedItems(msgspec.msgpack.encode(("U", array.shape, texts)))
+    except OverflowError:
+        return None  # an int of more than 64 bits
 
 
-def unpacked_items(row: bytes) -> np.ndarray[Any, Any]:
+def unpacked_items(row: bytes | memoryview) -> np.ndarray[Any, Any]:
     """Return the array of msgpack that a peer has sent.
 
     Raises:
@@ -54,6 +66,8 @@ def unpacked_items(row: bytes) -> np.ndarray[Any, Any]:
             raise ValueError(f"{len(items)} items do not have the shape {shape[:9]}")
         if not _TYPES.get(char, frozenset()).issuperset(map(type, items)):
             raise ValueError(f"items of another type than dtype {char[:9]!r} holds")
+        if char == "U":
+            char, items = "O", [str(item, "utf-8", "surrogatepass") for item in items]
         made = np.empty(len(items), char)
         made[:] = items
         return made.reshape(shape)

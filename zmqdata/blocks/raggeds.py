@@ -37,8 +37,9 @@ def check_ragged(node: Node, columns: Iterator[Values]) -> None:
     while isinstance(node, RaggedOf):
         below.append(node)
         node = node.children[0]
-    values = next(columns)(0)
-    lengths = [len(value) for value in values]  # type: ignore[arg-type]  # only arrays are ragged
+    values: list[Any] = [*next(columns)(0)]
+    # No row splits divide an array of items without an axis.
+    lengths = [len(value) if value.ndim else -1 for value in values]
     for _ in below:
         splits: list[Any] = [*next(columns)(0)]
         for length, one in zip(lengths, splits, strict=True):

@@ -113,7 +113,7 @@ class RaggedOf(msgspec.Struct, frozen=True, array_like=True, tag="g"):
     """A ragged tensor."""
 
     children: tuple[Leaf | RaggedOf, Leaf]
-    """Its values, which are an array or ragged in turn, and its row splits."""
+    """Its values, which are an array, items or ragged in turn, and its row splits."""
 
 
 Node: TypeAlias = Leaf | DictOf | TupleOf | RecordOf | RaggedOf
@@ -207,7 +207,8 @@ def _check_names(node: DictOf | TupleOf | RecordOf | RaggedOf) -> None:
 
 def _check_ragged(node: RaggedOf) -> None:
     values, splits = node.children
-    if isinstance(values, Leaf) and (values.kind != "array" or values.ndim < 1):
+    is_array = isinstance(values, Leaf) and values.kind == "array" and values.ndim >= 1
+    if isinstance(values, Leaf) and not is_array and values.kind != "items":
         raise ProtocolError(
             f"a ragged tensor claims values of kind {values.kind} with {values.ndim} axes"
         )
