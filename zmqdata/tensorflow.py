@@ -175,7 +175,8 @@ class _Tensors:
                 f"{place} is a masked array, and TensorFlow has none. Fill it in the pipeline: "
                 "`map(lambda x: x.filled(0))`"
             )
-        found = value if isinstance(value, (np.ndarray, np.generic)) else spec_of(value)
+        has_dtype = isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind != "O"
+        found = value if has_dtype else spec_of(value)
         is_array = isinstance(found, (np.ndarray, np.generic, TensorSpec))
         if not is_array or not spec.admits(found.shape, found.dtype):
             _refuse_value(place, leaf, spec)

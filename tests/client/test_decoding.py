@@ -21,7 +21,7 @@ from zmqdata.client.decoding import (
     hopeless,
 )
 from zmqdata.core.client.events import Finish
-from zmqdata.elements.specs import TensorSpec
+from zmqdata.elements.specs import TensorSpec, spec_of
 from zmqdata.errors import (
     FailedPreconditionError,
     MissingClassError,
@@ -108,6 +108,7 @@ def test_a_spec_that_may_do_without_pickle_passes() -> None:
     spec = {
         "none": TensorSpec((), object),
         "text": TensorSpec((2,), str),
+        "texts": spec_of(np.array(["a", "b"], object)),
         "any": TensorSpec(None, object),
     }
     check_spec_without_objects(spec)

@@ -73,7 +73,7 @@ def test_values_in_a_declared_dtype(value: Any, dtype: Any, expected: Any) -> No
         (NOON, "M8[D]"),
         (5, "M8[s]"),
         ([None, 1.0], "f8"),
-        ([b"a\0"], "S"),
+        (([b"a\0"],), [("a", "S9", (1,))]),
         ("a\0", "U"),
         ((1.5, 2.0), "i4,f8"),
         (np.full(1, 0.5, "f8,f8"), "i4,f8"),

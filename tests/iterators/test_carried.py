@@ -97,6 +97,7 @@ def test_other_objects_are_not_plain(value: Any) -> None:
         (Decimal(1), 2),
         ((np.zeros(2), 0), (np.ones(1), np.int8(1)), (np.ones(3), np.int8(2))),
         (RaggedTensor.from_rows([[1]]), RaggedTensor.from_rows([[1, 2], [3]])),
+        (np.array(["a"]), np.array(["b"], object), np.array(["c"])),
     ],
 )
 def test_states_may_follow(states: tuple[Any, ...]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tracemalloc
 from collections import namedtuple
 from enum import Enum
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.elements.attrs_classes import Marked
 from tests.iterators.checks import check_restore, plain, provided, run
+from zmqdata.elements.lists import array_of
 from zmqdata.elements.ragged import RaggedTensor, RaggedTensorSpec
 from zmqdata.elements.specs import INFINITE_CARDINALITY as INFINITE
 from zmqdata.elements.specs import UNKNOWN_CARDINALITY as UNKNOWN
@@ -21,6 +23,8 @@ from zmqdata.elements.specs import TensorSpec
 from zmqdata.errors import InvalidArgumentError, PipelineError
 from zmqdata.iterators.base import make_iterator
 from zmqdata.iterators.context import Context
+from zmqdata.iterators.inference import infer_spec
+from zmqdata.iterators.random_access import element_at
 from zmqdata.iterators.stacking import stack
 from zmqdata.nodes.base import Node
 from zmqdata.nodes.parts import split_sources
@@ -77,6 +81,119 @@ def test_rows_taken_together_equal_rows_stacked(node: Node, size: int, drop: boo
 
 def _texts_alike(batch: Any) -> str:
     return str(batch).replace("<U2", "<U").replace("<U1", "<U")
+
+
+UNEVEN = ["a" * 10] * 99 + ["b" * 5_000_000]
+
+
+def test_one_long_text_does_not_pad_the_others() -> None:
+    """A batch of short texts and a long one has about their size, from each kind of
+    source, and its spec says texts.
+    """
+    tracemalloc.start()
+    sources = [
+        Elements(elements=UNEVEN),
+        TensorSlices(tensors=array_of(UNEVEN)),
+        unstacked(Elements(elements=UNEVEN)),
+    ]
+    for source in sources:
+        (batch,) = run_values(batched(source, 100))
+        assert batch.dtype == object
+        assert batch.tolist() == UNEVEN
+        assert infer_spec(batched(source, 100)) == TensorSpec((None,), str)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 40_000_000
+
+
+@pytest.mark.parametrize("nul", ["a\0", b"a\0"], ids=repr)
+def test_texts_keep_nul_at_their_end(nul: Any) -> None:
+    """A batch of texts or bytes of which one ends with NUL has them as they are, at
+    each resume, from each kind of source; a batch without one is an array of numpy's.
+    """
+    texts = [nul[:1], nul, nul[:1] * 2, nul[:1], nul[:1]]
+    seen = []
+    for source in (
+        Elements(elements=texts),
+        TensorSlices(tensors=array_of(texts)),
+        unstacked(TensorSlices(tensors=array_of(texts))),
+    ):
+        seen.append(check_restore(batched(source, 2)))
+        batches = run_values(batched(source, 2))
+        assert [batch.dtype.kind for batch in batches] == ["O", *[np.array(nul).dtype.kind] * 2]
+        assert [text for batch in batches for text in batch] == texts
+        assert [element_at(batched(source, 2), n).dtype for n in range(3)] == [
+            batch.dtype for batch in batches
+        ]
+        assert infer_spec(batched(source, 2)) == TensorSpec((None,), type(nul))
+        assert run_values(Unbatch(inputs=(batched(source, 2),))) == texts
+    assert seen[1:] == seen[:1] * 2
+
+
+LONG = "b" * 5_000_000
+
+
+def test_arrays_of_texts_do_not_pad() -> None:
+    """Arrays of texts, of which one has a long text, become an array of objects, also
+    beside such arrays, which batches of batches have.
+    """
+    short = np.array(["a", "c"])
+    both = np.array(["a", LONG], object)
+    assert stack([np.array(["a"])] * 9 + [np.array([LONG])]).dtype == object
+    assert stack([np.array("a")] * 9 + [np.array(LONG)]).tolist() == ["a"] * 9 + [LONG]
+    for arrays in ([short, both], [both, short]):
+        stacked = stack(arrays)
+        assert stacked.dtype == object
+        assert stacked.tolist() == [array.tolist() for array in arrays]
+    with pytest.raises(InvalidArgumentError, match="dtype"):
+        stack([short, np.array([b"a", b"c"], object)])
+    with pytest.raises(InvalidArgumentError, match="dtype"):
+        stack([short, np.array(["a", None])])
+
+
+def test_batches_of_either_form_are_joined() -> None:
+    """After batch(), every operation takes batches of numpy's texts beside batches of
+    objects.
+    """
+    batches = batched(Elements(elements=["a", "b", "c", "d\0", "e", "f"]), 3)
+    texts = ["a", "b", "c", "d\0", "e", "f"]
+    (whole,) = run_values(Rebatch(inputs=(batches,), batch_sizes=(6,)))
+    assert (whole.tolist(), whole.dtype) == (texts, object)
+    (nested,) = run_values(batched(batches, 2))
+    assert nested.tolist() == [texts[:3], texts[3:]]
+    cut = Map(inputs=(batches,), function=lambda x: x[:1] if x.dtype == object else x)
+    (padded,) = run_values(PaddedBatch(inputs=(cut,), batch_size=2))
+    assert padded.tolist() == [["a", "b", "c"], ["d\0", "", ""]]
+    ragged = RaggedBatch(inputs=(cut,), batch_size=2)
+    (rows,) = run_values(ragged)
+    assert rows.to_list() == [["a", "b", "c"], ["d\0"]]
+    assert infer_spec(ragged).dtype == np.dtype(str)
+    assert RaggedTensorSpec.of(rows).dtype == np.dtype(str)
+    for node in (batched(batches, 2), Rebatch(inputs=(batches,), batch_sizes=(4,)), ragged):
+        check_restore(node)
+
+
+def test_ragged_tensors_of_either_form_are_joined() -> None:
+    """Ragged tensors of numpy's texts, of objects and of nothing are batched together;
+    those of other objects are refused beside texts.
+    """
+    plain_texts = RaggedTensor(np.array(["a"]), [0, 1])
+    objects = RaggedTensor(np.array(["b", "c\0"], object), [0, 2])
+    empty = RaggedTensor(np.array([], object), [0, 0])
+    for rows in ([plain_texts, objects, empty], [empty, plain_texts, objects]):
+        expected = [row.to_list() for row in rows]
+        assert stack(rows).to_list() == expected
+        assert RaggedTensor.from_rows([row[0] for row in rows]).to_list() == [
+            *map(list, [row[0] for row in rows])
+        ]
+        node = Rebatch(inputs=(Elements(elements=rows),), batch_sizes=(3,))
+        assert run_values(node)[0].to_list() == [row[0] for row in expected]
+    with pytest.raises(InvalidArgumentError, match="dtype"):
+        stack([plain_texts, RaggedTensor(np.array([None], object), [0, 1])])
+
+
+def run_values(node: Node) -> list[Any]:
+    return list(make_iterator(node, Context()))
 
 
 def test_batches_reach_over_splits() -> None:
@@ -158,8 +275,6 @@ def test_what_has_one_dtype_may_stand_together(elements: list[Any], dtype: str) 
         (RaggedTensor([1.5], [0, 1]), RaggedTensor([1], [0, 1]), r"dtype float64 .*dtype int64"),
         (RaggedTensor([[1]], [0, 1]), RaggedTensor([1], [0, 1]), r"shape \(1, None, 1\)"),
         (RaggedTensor([1], [0, 1]), np.zeros(1), "a RaggedTensor, expected an array"),
-        ("a\0", "b", "NUL"),
-        (b"a\0", b"b", "NUL"),
     ],
 )
 def test_mixed_elements_are_an_error_that_teaches(odd: Any, first: Any, came: str) -> None:

@@ -217,6 +217,7 @@ def test_unique_tells_kinds_apart() -> None:
     others = [1, "1", b"1", np.array([1]), np.array([[1]]), np.array(["1"]), -1, 2**64]
     assert len({identity(element) for element in others}) == len(others)
     assert identity(np.array(["a"], "<U1")) == identity(np.array(["a"], "<U9"))
+    assert identity(np.array(["a"], object)) == identity(np.array(["a"]))
 
 
 @pytest.mark.parametrize("element", [1.5, np.array([1.0]), (1, 2), {"a": 1}, None])

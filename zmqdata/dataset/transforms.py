@@ -177,6 +177,11 @@ class Transformations(DatasetMethods[D]):
         """Stack consecutive elements of equal structure, dtypes and shapes, or combine
         consecutive elements of any kind by a function.
 
+        Texts and bytes become an array of numpy's, in which each is as wide as the
+        longest. They become an array of objects if it would take more than 16 MB and
+        more than eight times their UTF-8, or if one of them ends with NUL, which numpy
+        strips. ``element_spec`` says ``str`` or ``bytes`` for both.
+
         Args:
             batch_size: number of elements in a batch; the last batch may have fewer.
             drop_remainder: drop a last batch that is not full.

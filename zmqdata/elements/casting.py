@@ -15,6 +15,7 @@ from zmqdata.elements.shapes import dtype_name
 from zmqdata.elements.subclasses import plain_array, plain_text
 from zmqdata.elements.tensors import as_stackable
 from zmqdata.elements.texts import value_text
+from zmqdata.elements.unpadded import dtype_in_spec
 from zmqdata.elements.untyped import is_untyped
 
 DType: TypeAlias = "np.dtype[Any]"
@@ -59,7 +60,8 @@ def cast(value: Any, dtype: DType) -> Array:
         return _cast_structure(value, dtype)
     value = plain_text(value)
     given = array_of(value) if isinstance(value, list) else plain_array(as_stackable(value))
-    if given.dtype == dtype or is_untyped(given):
+    is_open = is_untyped(given) or (given.dtype.kind == "O" and not given.size)
+    if given.dtype == dtype or is_open:
         return given.astype(dtype, copy=False)
     made = None if isinstance(value, (str, bytes)) and given[()] != value else _made(given, dtype)
     if made is None:
@@ -96,8 +98,9 @@ def _cast_structure(value: Any, dtype: DType) -> Array:
     for name, part in fields.items():
         field = dtype[name].base
         found = cast(part, field)
-        if field.kind in "US" and found.dtype.itemsize > field.itemsize:
-            raise _unfit(part, dtype)  # numpy would cut it
+        is_cut = found.dtype.kind == "O" or found.dtype.itemsize > field.itemsize
+        if field.kind in "US" and is_cut:
+            raise _unfit(part, dtype)
         made[name] = found
     return made
 
@@ -105,8 +108,8 @@ def _cast_structure(value: Any, dtype: DType) -> Array:
 def _made(given: Array, dtype: DType) -> Array | None:
     """Return an array in another dtype, or None if a value would change."""
     if given.dtype.kind == "O" and dtype.kind in "US":
-        given = array_of(given.tolist()) if given.ndim else given  # as pandas gives texts
-    have, wanted = family(given), family(np.empty(0, dtype))
+        given = array_of(given.reshape(-1).tolist()).reshape(given.shape)  # as pandas gives texts
+    have, wanted = family(np.empty(0, dtype_in_spec(given))), family(np.empty(0, dtype))
     if dtype.kind in "US" and have == wanted:
         return given
     if have == "object" and wanted == "number":
@@ -116,8 +119,9 @@ def _made(given: Array, dtype: DType) -> Array | None:
         return None
     try:
         with np.errstate(all="ignore"):
-            if dtype.kind == "S" and given.dtype.kind == "U":
-                return np.char.encode(given, "utf-8")
+            if dtype.kind == "S" and have == "text" and given.size:
+                texts = [text.encode() for text in given.reshape(-1).tolist()]
+                return array_of(texts).reshape(given.shape)
             if dtype.kind in "mM" and have in ("text", "object"):
                 given = _dates_of(given, dtype)
             if given.dtype.kind == "c" != dtype.kind:

@@ -16,6 +16,7 @@ from zmqdata.elements.shapes import shape_admits
 from zmqdata.elements.specs import DatasetSpec, NoneTensorSpec, TensorSpec
 from zmqdata.elements.tensors import as_stackable
 from zmqdata.elements.texts import value_text
+from zmqdata.elements.unpadded import dtype_in_spec
 from zmqdata.elements.untyped import grown
 from zmqdata.peeking import has
 
@@ -165,7 +166,7 @@ def _as_array(spec: TensorSpec, leaf: Any) -> Any:
     array = cast(leaf if is_many else as_stackable(leaf), spec.dtype)
     if not array.size and spec.shape is not None:
         array = array.reshape(grown(array.shape, len(spec.shape)))
-    if not spec.admits(array.shape, array.dtype):
+    if not spec.admits(array.shape, array.dtype if kind == "O" else dtype_in_spec(array)):
         found = value_text(leaf)
         found = found if isinstance(leaf, np.ndarray) else f"{found} of shape {array.shape}"
         raise TypeError(f"got {found}, expected {spec}")

@@ -22,6 +22,7 @@ from zmqdata.elements.extensions import is_extension
 from zmqdata.elements.subclasses import KEEP_MASK, holds_named_text, is_masked, plain_text
 from zmqdata.elements.tensors import as_stackable, is_tensor
 from zmqdata.elements.texts import dtype_text, value_text
+from zmqdata.elements.unpadded import pads_too_much, unpadded
 from zmqdata.elements.untyped import is_untyped
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
@@ -39,7 +40,8 @@ def array_of(values: Sequence[Any]) -> Array:
 
     Integers beside floats become floats if that is exact, and dates beside others have
     the finest unit of all if that is exact. Values that no dtype of numpy's holds, such
-    as None and texts that end with NUL, stay objects.
+    as None and texts that end with NUL, stay objects. So do texts of very different
+    lengths, as in ``unpadded``.
 
     Raises:
         ValueError: numpy would change a value, or the items differ in shape; the text
@@ -48,6 +50,8 @@ def array_of(values: Sequence[Any]) -> Array:
     >>> array_of([1, 2.5])
     array([1. , 2.5])
     """
+    if len(values) and pads_too_much(values):
+        return unpadded(values)
     try:
         array = np.asarray(values)
     except Exception as error:

@@ -24,10 +24,10 @@ from zmqdata.elements.shapes import (
     checked_shape,
     dtype_name,
     shape_admits,
-    without_width,
 )
 from zmqdata.elements.subclasses import is_masked, plain_array
 from zmqdata.elements.tensors import as_stackable
+from zmqdata.elements.unpadded import dtype_in_spec, dtypes_in_spec, pad_too_much
 from zmqdata.elements.untyped import is_untyped, retyped_alike
 
 Array: TypeAlias = "np.ndarray[Any, DType]"
@@ -406,7 +406,8 @@ def concatenate(parts: Sequence[Any]) -> Any:
             concatenate([part.values for part in parts]), splits_of(lengths, first.row_splits.dtype)
         )
     if first.dtype.kind in "US" or (first.dtype.isnative and first.dtype.names is None):
-        made = np.concatenate(parts)
+        pads = first.dtype.kind in "US" and pad_too_much(parts)
+        made = np.concatenate(parts, dtype=object if pads else None)
         if is_masked(made):  # numpy's own function forgets the masks
             joined: Any = np.ma
             return joined.concatenate(parts)
@@ -429,9 +430,7 @@ def _check_rows(arrays: Sequence[Array], ragged_rank: int) -> None:
                 f"row {index} has shape {array.shape} and row 0 has {first.shape}: only ragged "
                 "axes may differ"
             )
-        if array.dtype is not first.dtype and without_width(array.dtype) != without_width(
-            first.dtype
-        ):
+        if array.dtype != first.dtype and len(dtypes_in_spec([first, array])) > 1:
             raise TypeError(
                 f"row {index} has dtype {array.dtype} and row 0 has {first.dtype}: use astype()"
             )
@@ -518,7 +517,8 @@ class RaggedTensorSpec:
         >>> RaggedTensorSpec.of(RaggedTensor([1], [0, 0, 1])).shape
         (2, None)
         """
-        return cls(ragged.shape, ragged.dtype, ragged.ragged_rank, ragged.row_splits.dtype)
+        dtype = dtype_in_spec(ragged.flat_values)
+        return cls(ragged.shape, dtype, ragged.ragged_rank, ragged.row_splits.dtype)
 
     def admits(self, ragged: RaggedTensor) -> bool:
         """Return True if a ragged tensor matches this spec. A length given for a ragged
@@ -527,7 +527,9 @@ class RaggedTensorSpec:
         >>> RaggedTensorSpec((None, None), "int64").admits(RaggedTensor([1], [0, 1]))
         True
         """
-        if without_width(ragged.dtype) != self.dtype or ragged.ragged_rank != self.ragged_rank:
+        if ragged.ragged_rank != self.ragged_rank:
+            return False
+        if self.dtype not in (ragged.dtype, dtype_in_spec(ragged.flat_values)):
             return False
         if ragged.row_splits.dtype != self.row_splits_dtype:
             return False

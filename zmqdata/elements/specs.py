@@ -45,6 +45,7 @@ from zmqdata.elements.shapes import (
 )
 from zmqdata.elements.subclasses import python_type
 from zmqdata.elements.tensors import as_stackable
+from zmqdata.elements.unpadded import dtype_in_spec
 from zmqdata.elements.untyped import grown, is_untyped, is_untyped_spec, retyped
 from zmqdata.errors import ProtocolError
 from zmqdata.peeking import has, look_up
@@ -64,6 +65,7 @@ class TensorSpec:
     """Shape and dtype of a leaf of an element.
 
     Texts have no width here: every ``<U..`` is ``str`` and every ``S..`` is ``bytes``.
+    So are arrays of Python's texts, or bytes, alone.
 
     Args:
         shape: length of each axis, None for a varying length; ``shape=None`` if even
@@ -239,7 +241,7 @@ def _leaf_spec(leaf: Any) -> Spec:
     if isinstance(leaf, RaggedTensor):
         return RaggedTensorSpec.of(leaf)
     if isinstance(leaf, (np.ndarray, np.generic)):
-        return TensorSpec(leaf.shape, leaf.dtype)
+        return TensorSpec(leaf.shape, dtype_in_spec(np.asarray(leaf)))
     if isinstance(leaf, list):
         return _leaf_spec(array_of(leaf))
     stackable = as_stackable(leaf)
@@ -351,7 +353,8 @@ def specs_agree(one: Any, other: Any) -> bool:
 def _leaves_agree(one: Any, other: Any) -> bool:
     if isinstance(one, DatasetSpec):
         return specs_agree(one.element_spec, other.element_spec)
-    if ANY_OBJECT in (one, other) and one.dtype != other.dtype:
+    has_untyped = any(is_untyped_spec(spec.dtype, spec.shape) for spec in (one, other))
+    if one.dtype.hasobject != other.dtype.hasobject and not has_untyped:
         return False
     if one.shape is None or other.shape is None:
         return True
@@ -372,14 +375,18 @@ def _merge_leaves(first: Any, second: Any) -> Spec:
         raise TypeError(f"{first} in the place of {second}")
     if isinstance(first, TensorSpec):
         first, second = _typed_specs(first, second)
-    if first.dtype != second.dtype:
-        raise TypeError(f"dtype {dtype_name(first.dtype)} and dtype {dtype_name(second.dtype)}")
+    dtype = first.dtype
+    if dtype != second.dtype:
+        # Beside None, for example, texts are objects.
+        if {dtype.kind, second.dtype.kind} not in ({"O", "U"}, {"O", "S"}):
+            raise TypeError(f"dtype {dtype_name(dtype)} and dtype {dtype_name(second.dtype)}")
+        dtype = np.dtype(object)
     shape = merged_shape(first.shape, second.shape)
     if isinstance(first, TensorSpec):
-        return TensorSpec(shape, first.dtype)
+        return TensorSpec(shape, dtype)
     if (first.ragged_rank, first.row_splits_dtype) != (second.ragged_rank, second.row_splits_dtype):
         raise TypeError(f"{first} in the place of {second}")
-    return replace_shape(first, shape)
+    return RaggedTensorSpec(shape, dtype, first.ragged_rank, first.row_splits_dtype)
 
 
 def _typed_specs(first: TensorSpec, second: TensorSpec) -> tuple[TensorSpec, TensorSpec]:

@@ -109,6 +109,9 @@ def _merged(old: Any, new: Any) -> Any:
     # Numpy's dtypes are equal to the types of Python's numbers.
     if old is _ANYTHING or (type(old) is type(new) and old == new):
         return old
+    dtypes = isinstance(old, np.dtype) and isinstance(new, np.dtype)
+    if dtypes and {old.kind, new.kind} in ({"O", "U"}, {"O", "S"}):  # as batch() gives texts
+        return np.dtype(object)
     if old is _UNTYPED:
         return new
     if new is _UNTYPED:

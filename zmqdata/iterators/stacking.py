@@ -8,8 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from zmqdata.elements.nesting import LEAF_TYPES, field_names, instance_of, tuple_of
-from zmqdata.elements.ragged import RaggedTensor, retyped_raggeds
-from zmqdata.elements.shapes import without_width
+from zmqdata.elements.ragged import RaggedTensor, concatenate, retyped_raggeds
 from zmqdata.elements.subclasses import (
     KEEP_MASK,
     holds_named_text,
@@ -19,6 +18,7 @@ from zmqdata.elements.subclasses import (
     python_type,
 )
 from zmqdata.elements.tensors import as_stackable, is_stackable
+from zmqdata.elements.unpadded import array_of_texts, dtypes_in_spec
 from zmqdata.elements.untyped import is_untyped, retyped, retyped_alike
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.iterators.element_maker import MISSING
@@ -143,7 +143,8 @@ def stack_leaves(elements: Sequence[Any], place: str) -> Any:
     ):
         _check_dtypes(elements, place)
     if issubclass(kind, (str, bytes)):
-        return _stack_texts(elements, place)
+        named = holds_named_text(elements)
+        return array_of_texts([*map(plain_text, elements)] if named else elements)
     return _stack_scalars(elements, kind, place)
 
 
@@ -198,22 +199,6 @@ def _stack_scalars(elements: Sequence[Any], kind: type, place: str) -> Any:
     return objects
 
 
-def _stack_texts(elements: Sequence[Any], place: str) -> Any:
-    nul = "\0" if isinstance(elements[0], str) else b"\0"
-    plain = [*map(plain_text, elements)] if holds_named_text(elements) else elements
-    array = np.array(plain)
-    for index, text in enumerate(elements):
-        if text[-1:] == nul:
-            raise mixed(
-                index,
-                place,
-                f"{text!r}",
-                "a text that does not end with NUL, which numpy would strip",
-                "Use np.frombuffer(text, np.uint8) and padding",
-            )
-    return array
-
-
 def _stack_arrays(elements: Sequence[Any], place: str) -> Any:
     first = elements[0]
     shape, dtype = first.shape, first.dtype
@@ -222,10 +207,10 @@ def _stack_arrays(elements: Sequence[Any], place: str) -> Any:
             elements = check_arrays(elements, place, shape)
             dtype = elements[0].dtype
             break
-    if shape and (dtype.kind in "US" or (dtype.isnative and dtype.kind in "biufcmM")):
-        return np.concatenate(elements).reshape(len(elements), *shape)
     if dtype.kind in "US":
-        return np.stack(elements)
+        return concatenate([array.reshape(1, *shape) for array in elements])
+    if shape and dtype.isnative and dtype.kind in "biufcmM":
+        return np.concatenate(elements).reshape(len(elements), *shape)
     stacked = np.empty((len(elements), *shape), dtype=dtype)
     for index, array in enumerate(elements):
         stacked[index] = array
@@ -282,8 +267,7 @@ def check_arrays(
             raise mixed(
                 index, place, f"an array of shape {array.shape}", f"shape {first.shape}", remedy
             )
-        text = dtype.kind in "US" and array.dtype.kind == dtype.kind
-        if array.dtype != dtype and not text:
+        if array.dtype != dtype and len(dtypes_in_spec([first, array])) > 1:
             raise mixed(
                 index,
                 place,
@@ -314,7 +298,9 @@ def _stack_ragged(elements: Sequence[Any], place: str) -> RaggedTensor:
                 "map()"
             )
             raise mixed(index, place, f"a {type(ragged).__name__}", "a RaggedTensor", remedy)
-        if _ragged_kind(ragged) != kind:
+        values = first.flat_values, ragged.flat_values
+        is_mixed = ragged.dtype != first.dtype and len(dtypes_in_spec(values)) > 1
+        if is_mixed or _ragged_kind(ragged) != kind:
             remedy = "Make one dtype, ragged rank and inner shape in a map()"
             raise mixed(
                 index, place, f"a RaggedTensor {_ragged_text(ragged)}", _ragged_text(first), remedy
@@ -325,7 +311,6 @@ def _stack_ragged(elements: Sequence[Any], place: str) -> RaggedTensor:
 def _ragged_kind(ragged: RaggedTensor) -> tuple[Any, ...]:
     return (
         ragged.ragged_rank,
-        without_width(ragged.dtype),
         ragged.flat_values.shape[1:],
         ragged.row_splits.dtype,
     )

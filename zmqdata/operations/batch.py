@@ -12,10 +12,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from zmqdata.elements.nesting import map_arrays, map_structure
+from zmqdata.elements.nesting import leaves_of, map_arrays, map_structure
 from zmqdata.elements.ragged import RaggedTensor, RaggedTensorSpec, concatenate
 from zmqdata.elements.specs import with_leading_axis
 from zmqdata.elements.tensors import as_stackable, is_stackable
+from zmqdata.elements.unpadded import MOST_PADDED, array_of_texts
 from zmqdata.elements.untyped import holds_untyped, is_untyped, retyped_alike
 from zmqdata.failures.exceptions import FAILURES
 from zmqdata.iterators.base import Stackable, make_iterator
@@ -121,6 +122,9 @@ class BatchIterator(UnaryIterator):
         self._size = min(node.batch_size, sys.maxsize)
         self._least = node.batch_size if node.drop_remainder else 1
         self._stackable = self._input if isinstance(self._input, Stackable) else None
+        spec = known_spec(node.input) if self._stackable is not None else None
+        has_texts = spec is not None and any(map(_is_text, leaves_of(spec)))
+        self._spec = spec if has_texts else None
         self._maker = ElementMaker(node.input, context)
         self._has_none = False  # True once a leaf of a batch was None
         self._notes: bool | None = None
@@ -185,9 +189,20 @@ class BatchIterator(UnaryIterator):
         self._strand.place = self._own_place
         if self._size - missing < self._least:
             raise StopIteration
-        if len(parts) == 1:
-            return parts[0]
-        return map_arrays(lambda *arrays: concatenate(arrays), *parts)
+        batch = parts[0]
+        if len(parts) > 1:
+            batch = map_arrays(lambda *arrays: concatenate(arrays), *parts)
+        return batch if self._spec is None else map_structure(_stacked, self._spec, batch)
+
+
+def _stacked(spec: Any, rows: Any) -> Any:
+    """Return the rows of a source in memory in the form of stacked elements."""
+    is_small = rows is None or (rows.dtype.kind in "US" and rows.nbytes <= MOST_PADDED)
+    return rows if is_small or not _is_text(spec) else array_of_texts(rows.tolist())
+
+
+def _is_text(spec: Any) -> bool:
+    return spec.shape == () and spec.dtype.kind in "US"
 
 
 @make_iterator.register(ListBatch)

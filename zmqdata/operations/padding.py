@@ -16,6 +16,7 @@ from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.elements.shapes import Shape, checked_shape
 from zmqdata.elements.specs import NoneTensorSpec, TensorSpec, with_leading_axis
 from zmqdata.elements.tensors import as_stackable, is_stackable
+from zmqdata.elements.unpadded import pad_too_much
 from zmqdata.elements.untyped import holds_untyped, is_untyped, retyped_alike
 from zmqdata.errors import InvalidArgumentError, WrongTypeError
 from zmqdata.failures.exceptions import FAILURES
@@ -321,12 +322,13 @@ def _shape_for_all(arrays: Sequence[Any], place: str, wanted: Shape | None) -> t
 
 def _padded(arrays: Sequence[Any], shape: tuple[int, ...], value: Any, place: str) -> Any:
     dtype = arrays[0].dtype
-    filler = None if value is None else filler_of(value, dtype, place)
     if dtype.kind in "US":
         # The dtype must be wide enough for all texts.
-        dtype = np.result_type(
-            *[array.dtype for array in arrays], *([] if filler is None else [filler.dtype])
-        )
+        is_wide = pad_too_much(arrays)
+        dtype = np.result_type(*[array.dtype for array in arrays], *[object] * is_wide)
+    filler = None if value is None else filler_of(value, dtype, place)
+    if filler is not None and dtype.kind in "US":
+        dtype = np.result_type(dtype, filler.dtype)
     elif dtype.kind == "O" and filler is None:
         filler = np.array(zero_of(chain.from_iterable(array.flat for array in arrays)), dtype)
     padded: Any = np.zeros((len(arrays), *shape), dtype)

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
+from zmqdata.elements.unpadded import dtype_in_spec
 from zmqdata.errors import (
     DataLossError,
     FailedPreconditionError,
@@ -330,12 +331,13 @@ def identity(element: Any) -> bytes:
         ).digest()
     if isinstance(element, bytes):
         return hashlib.blake2b(element, digest_size=16, key=b"bytes").digest()
-    if isinstance(element, (np.ndarray, np.bool_)) and np.asarray(element).dtype.kind in "biuUS":
-        array = np.asarray(element)
+    array = np.asarray(element) if isinstance(element, (np.ndarray, np.bool_)) else None
+    code = "" if array is None else dtype_in_spec(array).kind
+    if array is not None and code in "biuUS":
         if array.ndim == 0:
             return identity(array.item())
-        content = repr(array.tolist()).encode() if array.dtype.kind in "US" else array.tobytes()
-        key = f"{array.dtype.kind}{array.shape}".encode()
+        content = repr(array.tolist()).encode() if code in "US" else array.tobytes()
+        key = f"{code}{array.shape}".encode()
         return hashlib.blake2b(key + b"\0" + content, digest_size=16, key=b"array").digest()
     kind = (
         f"an array of dtype {element.dtype}"

@@ -12,7 +12,6 @@ import numpy as np
 
 from zmqdata.elements.nesting import field_names, instance_of, map_arrays, tuple_of
 from zmqdata.elements.ragged import RaggedTensor, concatenate
-from zmqdata.elements.shapes import without_width
 from zmqdata.elements.specs import (
     UNKNOWN_CARDINALITY,
     leading_length,
@@ -20,6 +19,7 @@ from zmqdata.elements.specs import (
     without_leading_axis,
 )
 from zmqdata.elements.subclasses import is_masked, plain_array
+from zmqdata.elements.unpadded import dtypes_in_spec
 from zmqdata.elements.untyped import is_untyped, retyped_alike
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
 from zmqdata.failures.exceptions import FAILURES
@@ -265,9 +265,10 @@ def _joined_leaves(*leaves: Any) -> Any:
         raise TypeError("an array in one and None in another")
     if any(map(is_untyped, leaves)):
         leaves = tuple(retyped_alike(leaves))
-    dtypes = {without_width(leaf.dtype) for leaf in leaves}
-    if len(dtypes) > 1:
-        raise TypeError(f"dtypes {' and '.join(sorted(map(str, dtypes)))}")
+    if len({leaf.dtype for leaf in leaves}) > 1:
+        dtypes = dtypes_in_spec([getattr(leaf, "flat_values", leaf) for leaf in leaves])
+        if len(dtypes) > 1:
+            raise TypeError(f"dtypes {' and '.join(sorted(map(str, dtypes)))}")
     return concatenate(leaves)
 
 

@@ -114,6 +114,36 @@ def test_specs_and_elements_agree_over_every_transport(
             assert same(element, local[0])
 
 
+@pytest.mark.parametrize(
+    "shaped",
+    [
+        lambda dataset: dataset.batch(8),
+        lambda dataset: dataset.batch(4).rebatch(8),
+        lambda dataset: dataset.batch(4).batch(2).cache(),
+        lambda dataset: dataset.batch(4).map(lambda x: x[x != ""]).ragged_batch(2),
+        lambda dataset: dataset.map(lambda x: [x]).padded_batch(8),
+    ],
+)
+def test_texts_of_either_form_arrive_without_pickle(
+    make_service: Callable[..., WatchedService],
+    shaped: Callable[[Dataset], Dataset],
+    tmp_path: Path,
+) -> None:
+    """Batches of texts, some of which would pad too much, arrive and are saved in the
+    form that they have locally, by a reader that unpickles nothing.
+    """
+    dataset = shaped(Dataset.range(32).map(lambda x: "b" * 1_000_000 if x == 12 else "a" * int(x)))
+    local = list(dataset)
+    forms = [getattr(batch, "flat_values", batch).dtype.kind for batch in local]
+    assert forms == ["U", "O", "U", "U"]
+    assert dataset.element_spec.dtype == np.dtype(str)
+    dataset.save(str(tmp_path / "save"))
+    distributed = make_service(workers=1).read(dataset, allow_objects=False)
+    for found in (list(distributed), list(Dataset.load(str(tmp_path / "save")))):
+        assert all(map(same, found, local))
+        assert len(found) == len(local)
+
+
 def test_objects_survive_compression_and_batches(service: WatchedService) -> None:
     """Batches of objects, which are arrays of objects, arrive equal, also in compressed
     blocks.
