@@ -144,7 +144,7 @@ def test_of_many_parts_few_are_looked_at() -> None:
         ((), 0),
         (RaggedTensor(np.zeros(3), np.array([0, 1, 3], np.int32)), 36),
         (RaggedTensor(RaggedTensor(np.zeros(3), [0, 1, 3]), [0, 2]), 64),
-        (np.array(["text", "é"], object), 16 + sys.getsizeof("text") + sys.getsizeof("é")),
+        (np.array(["text", "ab"], object), 16 + sys.getsizeof("text") + sys.getsizeof("ab")),
         (np.array([b"", None]), 16),
         ("text", sys.getsizeof("text")),
         (7, sys.getsizeof(7)),

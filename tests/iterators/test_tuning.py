@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.iterators.tuning import BufferSize, TunedSize, Tuner, byte_size
 
 
@@ -114,3 +115,6 @@ def test_sizes_are_those_of_the_leaves() -> None:
     constant.
     """
     assert byte_size(({"x": np.zeros(3)}, b"ab", 5)) == 24 + 2 + 32
+    texts = np.array(["a" * 1000] * 9, object)
+    for element in (texts, RaggedTensor(texts, [0, 9])):
+        assert 9000 < byte_size(element) < 10_000

@@ -15,7 +15,7 @@ import numpy as np
 
 from zmqdata.elements.nesting import LEAF_TYPES, SCALAR_TYPES, map_structure
 from zmqdata.elements.ragged import RaggedTensor
-from zmqdata.elements.unpadded import dtype_in_spec
+from zmqdata.elements.unpadded import size_of_texts
 from zmqdata.peeking import peek
 
 MAX_ELEMENTS = 4096
@@ -216,9 +216,7 @@ def size_of(element: object, seen: set[int] | None = None) -> int:
     True
     """
     if isinstance(element, np.ndarray):
-        # The texts of an array of objects may be much larger than its references.
-        texts = dtype_in_spec(element).kind in "US" if element.dtype.kind == "O" else False
-        return element.nbytes + (sum(map(sys.getsizeof, element.flat)) if texts else 0)
+        return element.nbytes + size_of_texts(element)
     if isinstance(element, dict):
         return sum([size_of(part, seen) for part in element.values()])
     if isinstance(element, (tuple, list, set, frozenset)):

@@ -7,6 +7,7 @@ wherever, and however often, they are batched.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
@@ -99,6 +100,17 @@ def dtype_in_spec(array: Array) -> np.dtype[Any]:
         if len(kinds) == 1:
             return np.dtype(kinds.pop())
     return without_width(array.dtype)
+
+
+def size_of_texts(leaf: Any) -> int:
+    """Return the size of Python's texts, or bytes, in an array; 0 for any other value.
+
+    >>> size_of_texts(np.array(["a" * 1000], object)) > 1000, size_of_texts(np.zeros(9))
+    (True, 0)
+    """
+    is_array = isinstance(leaf, np.ndarray) and leaf.dtype.kind == "O"
+    holds_texts = is_array and dtype_in_spec(leaf).kind in "US"
+    return sum(map(sys.getsizeof, leaf.flat)) if holds_texts else 0
 
 
 def dtypes_in_spec(arrays: Iterable[Array]) -> set[np.dtype[Any]]:

@@ -208,7 +208,8 @@ def _stack_arrays(elements: Sequence[Any], place: str) -> Any:
             dtype = elements[0].dtype
             break
     if dtype.kind in "US":
-        return concatenate([array.reshape(1, *shape) for array in elements])
+        rows = elements if shape else [array.reshape(1) for array in elements]
+        return concatenate(rows).reshape(len(elements), *shape)
     if shape and dtype.isnative and dtype.kind in "biufcmM":
         return np.concatenate(elements).reshape(len(elements), *shape)
     stacked = np.empty((len(elements), *shape), dtype=dtype)
@@ -267,7 +268,8 @@ def check_arrays(
             raise mixed(
                 index, place, f"an array of shape {array.shape}", f"shape {first.shape}", remedy
             )
-        if array.dtype != dtype and len(dtypes_in_spec([first, array])) > 1:
+        text = dtype.kind in "US" and array.dtype.kind == dtype.kind
+        if array.dtype != dtype and not text and len(dtypes_in_spec([first, array])) > 1:
             raise mixed(
                 index,
                 place,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from zmqdata.elements.nesting import leaves_of
+from zmqdata.elements.unpadded import size_of_texts
 from zmqdata.peeking import peek
 
 RAM_BUDGET = 1 << 29
@@ -164,4 +165,4 @@ def _leaf_size(leaf: Any) -> int:
     size = peek(leaf, "nbytes")
     if size is None:
         size = len(leaf) if isinstance(leaf, (str, bytes)) else 32
-    return int(size)
+    return int(size) + size_of_texts(peek(leaf, "flat_values", leaf))
