@@ -241,7 +241,8 @@ def test_file_names_and_how_they_are_read(tmp_path: Path) -> None:
     checked.
     """
     assert file_names(tmp_path / "a") == file_names([str(tmp_path / "a")]) == (str(tmp_path / "a"),)
-    assert [compression(value) for value in (None, "", "GZIP", "ZLIB")] == ["", "", "GZIP", "ZLIB"]
+    names = ["GZIP", "ZLIB", "ZSTD"]
+    assert [compression(value) for value in (None, "", *names)] == ["", "", *names]
     assert (optional_size("size", None), optional_size("size", 0)) == (None, 0)
     with pytest.raises(TypeError, match="a file name, several or a dataset"):
         file_names(7)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +19,12 @@ from tests.iterators.checks import check_restore, plain, run
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.operations.csvfiles import Csv, CsvColumn, converter, split_fields
 
-PACKERS: dict[str, Any] = {"": bytes, "GZIP": gzip.compress, "ZLIB": zlib.compress}
+PACKERS: dict[str, Any] = {
+    "": bytes,
+    "GZIP": gzip.compress,
+    "ZLIB": zlib.compress,
+    "ZSTD": zstandard.ZstdCompressor().compress,
+}
 INT = np.dtype("int64")
 STR = np.dtype(str)
 TEXT = CsvColumn(number=0, dtype=STR, default="none")
@@ -135,7 +141,7 @@ def test_other_delimiters_and_missing_values(tmp_path: Path) -> None:
     assert check_restore(node) == [plain(("none", np.int64(1))), plain(('"x"', np.int64(2)))]
 
 
-@pytest.mark.parametrize("compression", ["GZIP", "ZLIB"])
+@pytest.mark.parametrize("compression", ["GZIP", "ZLIB", "ZSTD"])
 @pytest.mark.parametrize("header", [False, True])
 def test_a_damaged_file_fails_alone(tmp_path: Path, compression: str, header: bool) -> None:
     """A file that cannot be decompressed is a single failure, and the next file is

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import gc
 import gzip
+import lzma
 import os
 import zlib
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zstandard
 
 from tests.iterators.checks import LedgerProvider, check_restore, plain, provided, run
 from zmqdata.dataset import Dataset, TextLineDataset
@@ -33,17 +36,24 @@ from zmqdata.splits import IndexSplits, Split
 from zmqdata.storage.records import as_record
 
 TEXTS = [b"a\nb\r\n\nlong line\n", b"", b"no newline at the end", b"x\ry\nz\n"]
+STARTS = {
+    "GZIP": gzip.compress(b"a"),
+    "ZLIB": zlib.compress(b"a"),
+    "ZSTD": zstandard.ZstdCompressor().compress(b"a"),
+    "BZ2": bz2.compress(b"a"),
+    "XZ": lzma.compress(b"a"),
+}
 LINES = [["a", "b", "", "long line"], [], ["no newline at the end"], ["x\ry", "z"]]
 
 
 def written(folder: Path, texts: list[bytes], compression: str = "") -> tuple[str, ...]:
-    packed = {"": bytes, "GZIP": gzip.compress, "ZLIB": zlib.compress}[compression]
+    packed = PACKERS[compression]
     for number, text in enumerate(texts):
         (folder / f"{number}.txt").write_bytes(packed(text))
     return tuple(str(folder / f"{number}.txt") for number in range(len(texts)))
 
 
-@pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
+@pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB", "ZSTD"])
 def test_lines_of_all_files_in_order(tmp_path: Path, compression: str) -> None:
     """Lines come without their line ends, from plain and compressed files, and can be
     restored inside a file.
@@ -78,7 +88,7 @@ def test_a_line_that_is_no_text_fails_alone(tmp_path: Path) -> None:
     assert [outcome[0] for outcome in check_restore(node)] == ["str", "raised", "str"]
 
 
-@pytest.mark.parametrize("compression", ["GZIP", "ZLIB"])
+@pytest.mark.parametrize("compression", ["GZIP", "ZLIB", "ZSTD"])
 @pytest.mark.parametrize("damage", [lambda packed: packed[:-9], lambda packed: b"rubbish" + packed])
 def test_a_damaged_file_fails_alone(tmp_path: Path, compression: str, damage: object) -> None:
     """A truncated or corrupted compressed file is a failure, never a silently shorter
@@ -88,6 +98,36 @@ def test_a_damaged_file_fails_alone(tmp_path: Path, compression: str, damage: ob
     Path(names[0]).write_bytes(damage(Path(names[0]).read_bytes()))  # type: ignore[operator]
     read = run(TextLines(filenames=names, compression_type=compression), limit=2000)
     assert [outcome[0] for outcome in read if outcome != plain("line")] == ["raised", "str"]
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_a_packed_file_read_as_text_says_how(tmp_path: Path, name: str) -> None:
+    """A packed file that is read as plain text is a single error, which names the
+    compression to pass, and the next file is read.
+    """
+    names = written(tmp_path, [STARTS[name] + bytes(99), b"good\n", b"\xef\xbb\xbfBOM\n\n"])
+    failure, *lines = check_restore(TextLines(filenames=names))
+    remedy = "Unpack it first" if name in ("BZ2", "XZ") else f"compression_type='{name}'"
+    assert f"{names[0]} begins as a file that is packed with {name}" in failure[2]
+    assert remedy in failure[2]
+    # As in tf.data, a byte order mark is a part of its line, and a blank line is one.
+    assert lines == [*map(plain, ["good", "\ufeffBOM", ""])]
+
+
+def test_records_may_begin_as_packed_files_do(tmp_path: Path) -> None:
+    """Records are read if their checksums or the name of the file say that they are
+    plain; otherwise the error says what to pass.
+    """
+    content = bytes(int.from_bytes(STARTS["GZIP"][:3], "little"))
+    plain_names = written(tmp_path, [as_record(content)])
+    assert run(TFRecords(filenames=plain_names)) == [plain(content)]
+    (name,) = written(tmp_path, [as_record(b"abc")], "GZIP")
+    assert "Pass compression_type='GZIP'" in run(TFRecords(filenames=(name,)))[0][2]
+    length = Path(name).stat().st_size
+    assert len(run(FixedLengthRecords(filenames=(name,), record_bytes=length))) == 1
+    packed = Path(name).rename(f"{name}.gz")
+    failure = run(FixedLengthRecords(filenames=(str(packed),), record_bytes=length))[0]
+    assert "Pass compression_type='GZIP'" in failure[2]
 
 
 def test_a_zlib_stream_is_read_forward_only(tmp_path: Path) -> None:
@@ -102,7 +142,7 @@ def test_a_zlib_stream_is_read_forward_only(tmp_path: Path) -> None:
 
 def test_files_close_with_their_iterator(tmp_path: Path) -> None:
     """No file stays open after close()."""
-    for compression in ("", "GZIP", "ZLIB"):
+    for compression in ("", "GZIP", "ZLIB", "ZSTD"):
         names = written(tmp_path, [b"a\nb\n"], compression)
         iterator = make_iterator(
             TextLines(filenames=names, compression_type=compression), Context()
@@ -211,7 +251,12 @@ def test_names_that_are_not_utf8_keep_their_order(tmp_path: Path) -> None:
     assert len(check_restore(node)) == 4
 
 
-PACKERS: dict[str, Any] = {"": bytes, "GZIP": gzip.compress, "ZLIB": zlib.compress}
+PACKERS: dict[str, Any] = {
+    "": bytes,
+    "GZIP": gzip.compress,
+    "ZLIB": zlib.compress,
+    "ZSTD": zstandard.ZstdCompressor().compress,
+}
 RECORDS = [[b"a", b"", b"long" * 50], [], [b"b"], [b"c", b"d"]]
 
 
@@ -272,7 +317,7 @@ def test_damage_is_one_failure_and_the_next_file_follows(tmp_path: Path, compres
     assert f"{names[0]} is damaged at byte 19" in outcomes[1][2]
 
 
-@pytest.mark.parametrize("compression", ["GZIP", "ZLIB"])
+@pytest.mark.parametrize("compression", ["GZIP", "ZLIB", "ZSTD"])
 def test_what_is_not_compressed_is_damage(tmp_path: Path, compression: str) -> None:
     """A plain file read as a compressed file is a failure, for records of each kind."""
     names = written_of_records(tmp_path, [as_record(b"abc")])

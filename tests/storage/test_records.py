@@ -8,6 +8,7 @@ import zlib
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from zmqdata.errors import DataLossError
 from zmqdata.storage.checksums import masked_crc32c
@@ -28,7 +29,12 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "unpack"), [("GZIP", gzip.decompress), ("ZLIB", zlib.decompress)]
+    ("options", "unpack"),
+    [
+        ("GZIP", gzip.decompress),
+        ("ZLIB", zlib.decompress),
+        ("ZSTD", lambda packed: zstandard.ZstdDecompressor().decompressobj().decompress(packed)),
+    ],
 )
 def test_compressed_files(tmp_path: Path, options: str, unpack: object) -> None:
     """A compressed file holds the same bytes in the standard container."""

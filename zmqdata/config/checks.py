@@ -44,7 +44,7 @@ Compression: TypeAlias = Literal[
     "AUTO", "blosclz", "lz4", "lz4hc", "zlib", "zstd", "GZIP", "ZLIB", "SNAPPY"
 ]
 """``"AUTO"``, a codec of blosc, or tf.data's word for one."""
-FileCompression: TypeAlias = Literal["", "GZIP", "ZLIB"]
+FileCompression: TypeAlias = Literal["", "GZIP", "ZLIB", "ZSTD"]
 """The compression of files to read; ``""`` for none."""
 Finite: TypeAlias = Literal["drop", "pad"]
 """The fate of elements that fill no round of a coordinated read."""

@@ -30,6 +30,7 @@ from zmqdata.files.paths import FileName, is_url, local_path, whole_path
 from zmqdata.nodes.base import Node
 from zmqdata.peeking import peek
 from zmqdata.storage.files import StorageOptions, check_protocols
+from zmqdata.storage.packed import zstandard_module
 from zmqdata.storage.records import COMPRESSION_TYPES
 
 MOST = 2**63 - 1
@@ -259,13 +260,20 @@ def skips_errors(on_error: Any) -> bool:
 
 
 def compression(value: Any) -> str:
-    """Return the compression of files to read: ``""``, ``"GZIP"`` or ``"ZLIB"``."""
+    """Return the compression of files to read, one of ``FileCompression``.
+
+    Raises:
+        InvalidArgumentError: it is none of them.
+        ImportError: the package that unpacks it is missing.
+    """
     found = "" if value is None else value
     if not isinstance(found, str) or found not in COMPRESSION_TYPES:
         raise InvalidArgumentError(
-            f'compression_type must be "", "GZIP" or "ZLIB", got {value!r}. Unsupported '
+            f'compression_type must be "", "GZIP", "ZLIB" or "ZSTD", got {value!r}. Unsupported '
             f"compression_type: {value}."
         )
+    if found == "ZSTD":
+        zstandard_module()
     return found
 
 

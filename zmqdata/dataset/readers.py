@@ -38,7 +38,7 @@ class TFRecordDataset(FilesDataset):
         filenames: a name or URL, several, or a dataset of them, read in this order.
             Relative names are resolved by this call: in a function on a worker, from
             the folder in which the worker was started.
-        compression_type: ``""`` or None, ``"GZIP"`` or ``"ZLIB"``.
+        compression_type: ``""`` or None, ``"GZIP"``, ``"ZLIB"`` or ``"ZSTD"``.
         buffer_size: bytes read at a time; None or 0: chosen by zmqdata.
         num_parallel_reads: number of files read concurrently on threads, with a record
             of each in turn; AUTOTUNE: 16, on as many threads as cores. None: files are
@@ -75,8 +75,8 @@ class FixedLengthRecordDataset(Dataset):
         header_bytes: bytes to skip at the beginning of each file; None: 0.
         footer_bytes: bytes to skip at the end of each file; None: 0.
         buffer_size: bytes read at a time; None or 0: chosen by zmqdata.
-        compression_type: ``""`` or None, ``"GZIP"`` or ``"ZLIB"``. All lengths refer to
-            the decompressed content.
+        compression_type: ``""`` or None, ``"GZIP"``, ``"ZLIB"`` or ``"ZSTD"``. All
+            lengths refer to the decompressed content.
         num_parallel_reads: number of files read concurrently on threads, with a record
             of each in turn; AUTOTUNE: 16, on as many threads as cores. None: files are
             read sequentially.
@@ -131,7 +131,7 @@ class CsvDataset(Dataset):
             array makes a value required. Any other value replaces a missing value and
             determines the dtype: ``0`` is int64, ``0.0`` float64, ``""`` str,
             ``np.float32(0)`` float32.
-        compression_type: ``""`` or None, ``"GZIP"`` or ``"ZLIB"``.
+        compression_type: ``""`` or None, ``"GZIP"``, ``"ZLIB"`` or ``"ZSTD"``.
         buffer_size: bytes read at a time, at least 1; None: chosen by zmqdata.
         header: skip the first row of each file.
         field_delim: the character between fields.

@@ -418,7 +418,7 @@ class TextLineDataset(FilesDataset):
 
     Args:
         filenames: a name or URL, several, or a dataset of them, read in this order.
-        compression_type: ``""`` or None, ``"GZIP"`` or ``"ZLIB"``.
+        compression_type: ``""`` or None, ``"GZIP"``, ``"ZLIB"`` or ``"ZSTD"``.
         buffer_size: bytes read at a time; None or 0: chosen by zmqdata.
         num_parallel_reads: number of files read concurrently on threads, with a line of
             each in turn; AUTOTUNE: 16, on as many threads as cores. None: files are

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import io
 import json
 import os
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, ClassVar
@@ -15,7 +13,13 @@ from typing import Any, BinaryIO, ClassVar
 import numpy as np
 
 from zmqdata.elements.specs import TensorSpec
-from zmqdata.errors import DataLossError, DataServiceError, NoFilesMatchedError, PipelineError
+from zmqdata.errors import (
+    DataLossError,
+    DataServiceError,
+    InvalidArgumentError,
+    NoFilesMatchedError,
+    PipelineError,
+)
 from zmqdata.files.filenames import native, portable
 from zmqdata.files.paths import is_url, shown_url
 from zmqdata.iterators.base import make_iterator
@@ -26,9 +30,11 @@ from zmqdata.iterators.random_access import element_at, name_at, refusal
 from zmqdata.machine.descriptors import shortage_explained
 from zmqdata.nodes.base import FILE_AGAIN, Infer, Node, first_of, in_label
 from zmqdata.splits import FileSplits, IndexSplits, SplitSource
+from zmqdata.storage.checksums import masked_crc32c
 from zmqdata.storage.listing import matching_names
+from zmqdata.storage.packed import HEAD, PackedFile, compression_of
 from zmqdata.storage.reading import SequentialFile, open_remote
-from zmqdata.storage.records import read_record
+from zmqdata.storage.records import COMPRESSION_TYPES, read_record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +93,7 @@ class Files(Node):
     filenames: tuple[str, ...] = field(metadata=in_label(first_of))
     """Paths of the files."""
     compression_type: str = ""
-    """``""``, ``"GZIP"`` or ``"ZLIB"``."""
+    """``""``, ``"GZIP"``, ``"ZLIB"`` or ``"ZSTD"``."""
     buffer_size: int | None = None
     """Size of the read buffer in bytes; None: 64 KiB."""
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
@@ -140,7 +146,7 @@ class FixedLengthRecords(Files):
 
 
 _BUFFER = 1 << 16
-READ_ERRORS = (OSError, EOFError, zlib.error, DataServiceError)
+READ_ERRORS = (OSError, EOFError, ImportError, DataServiceError)
 """Errors that reading a file raises, on this machine or in a store."""
 
 
@@ -211,19 +217,41 @@ class FilesIterator(PartsIterator):
         self._begin_part()
         node = self._node
         try:
-            self._file = open_binary(
+            file = open_binary(
                 node.filenames[self._next],
                 node.compression_type,
                 node.buffer_size,
                 node.storage_options,
             )
+            self._file = file
             if offset:
-                self._file.seek(offset)
+                file.seek(offset)
+            elif not node.compression_type:
+                self._check_plain(file.peek(HEAD))
         except READ_ERRORS as error:
             self._end_part()
             raise failure(node, error) from error
         self._offset = offset
-        return self._file
+        return file
+
+    def _check_plain(self, head: bytes) -> None:
+        """Raise an error for a packed file, of which these are the first bytes."""
+        found = compression_of(head)
+        if not found or self._may_be_plain(head):
+            return
+        remedy = f"Pass compression_type={found!r}"
+        if found not in COMPRESSION_TYPES:
+            remedy = "Unpack it first, or read JSON Lines with from_jsonl()"
+        raise InvalidArgumentError(
+            f"{self._shown} begins as a file that is packed with {found}, and would be read as it "
+            f"is. {remedy}"
+        )
+
+    def _may_be_plain(self, head: bytes) -> bool:
+        """Return True if a plain file may have these first bytes, which are those of
+        packed files.
+        """
+        return False
 
     @property
     def in_part(self) -> bool:
@@ -296,62 +324,19 @@ def open_binary(
     compression_type: str = "",
     buffer_size: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
-) -> BinaryIO:
-    """Open a file for reading, decompressed as ``compression_type`` says: ``""``,
-    ``"GZIP"`` or ``"ZLIB"``. A file of a store is read by large blocks.
+) -> io.BufferedReader:
+    """Open a file for reading, decompressed as ``compression_type`` says, see
+    ``PackedFile``; "": as it is. A file of a store is read by large blocks.
 
     ``buffer_size`` is in bytes; None or 0: 64 KiB.
     """
     size = max(buffer_size or _BUFFER, 2)  # a size of 1 would select line buffering
-    remote: Any = None
-    if is_url(filename):
-        remote = SequentialFile(open_remote(filename, options=storage_options))
-    if compression_type == "GZIP":
-        return io.BufferedReader(gzip.GzipFile(filename, "rb", fileobj=remote), size)
-    if compression_type == "ZLIB":
-        return io.BufferedReader(_ZlibFile(remote or open(filename, "rb")), size)
-    return open(filename, "rb", size) if remote is None else io.BufferedReader(remote, size)
-
-
-class _ZlibFile(io.RawIOBase):
-    """zlib stream as a readable file; it seeks forward by reading."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._stream = zlib.decompressobj()
-        self._position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._stream.eof:
-            packed = self._stream.unconsumed_tail or self._file.read(1 << 16)
-            if not packed:
-                raise EOFError(f"{self._file.name} ends in the middle of its zlib stream")
-            piece = self._stream.decompress(packed, len(buffer))
-            if piece:
-                buffer[: len(piece)] = piece
-                self._position += len(piece)
-                return len(piece)
-        return 0
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        if whence != io.SEEK_SET or offset < self._position:
-            raise io.UnsupportedOperation("A zlib stream can only be read forward")
-        while self._position < offset and self.read(min(1 << 16, offset - self._position)):
-            pass
-        return self._position
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
+    raw: Any = (
+        SequentialFile(open_remote(filename, options=storage_options))
+        if is_url(filename)
+        else open(filename, "rb", 0)  # noqa: SIM115 - closed with the returned file
+    )
+    return io.BufferedReader(PackedFile(raw, compression_type) if compression_type else raw, size)
 
 
 _FRAME = 16  # bytes that the format adds to each record
@@ -385,6 +370,9 @@ class TFRecordsIterator(FilesIterator):
                 self._offset += len(record) + _FRAME
                 return record
             self._end_part()
+
+    def _may_be_plain(self, head: bytes) -> bool:
+        return masked_crc32c(head[:8]) == int.from_bytes(head[8:12], "little")
 
 
 @make_iterator.register(FixedLengthRecords)

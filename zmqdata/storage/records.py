@@ -17,6 +17,7 @@ from zmqdata.files.paths import FileName, local_path
 from zmqdata.machine.descriptors import shortage_explained
 from zmqdata.recipes import names_arguments
 from zmqdata.storage.checksums import Bytes, masked_crc32c
+from zmqdata.storage.packed import zstandard_module
 
 _HEAD = struct.Struct("<QI")
 _FOOT = struct.Struct("<I")
@@ -70,11 +71,12 @@ class TFRecordWriter:
 
     Args:
         path: name of the file.
-        options: the compression, ``""`` or None, ``"GZIP"`` or ``"ZLIB"``.
+        options: the compression, ``""`` or None, ``"GZIP"``, ``"ZLIB"`` or ``"ZSTD"``.
 
     Raises:
         ValueError: the compression is unknown.
         UnimplementedError: the name is a URL of another file system.
+        ImportError: ``"ZSTD"`` needs ``pip install 'zmqdata[zstd]'``.
 
     >>> import tempfile, os, zmqdata
     >>> path = os.path.join(tempfile.mkdtemp(), "numbers.tfrecord")
@@ -90,9 +92,11 @@ class TFRecordWriter:
     @names_arguments
     def __init__(self, path: FileName, options: FileCompression | None = None) -> None:
         if (options or "") not in COMPRESSION_TYPES:
-            raise ValueError(f'options must be "", "GZIP" or "ZLIB", got {options!r}')
+            raise ValueError(f'options must be "", "GZIP", "ZLIB" or "ZSTD", got {options!r}')
         self._packer: Any = None
-        if options:
+        if options == "ZSTD":
+            self._packer = zstandard_module().ZstdCompressor(write_checksum=True).compressobj()
+        elif options:
             self._packer = zlib.compressobj(wbits=zlib.MAX_WBITS | (16 if options == "GZIP" else 0))
         remedy = "Write the file locally and copy it, or mount the file system"
         name = local_path("TFRecordWriter", path, remedy)
