@@ -180,6 +180,27 @@ def test_listed_urls_are_read(store: ObjectStore) -> None:
         Dataset.list_files(store.url("/none"))
 
 
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+def test_an_object_is_that_of_the_saved_state(store: ObjectStore, compression: str) -> None:
+    """An iterator that is restored within a file notices that the file was replaced
+    meanwhile, and reads the file that it had.
+    """
+    packed = gzip.compress if compression else bytes
+    store.objects["/a.txt"] = packed(TEXT)
+    lines = TextLineDataset([store.url("/a.txt"), store.url("/b.txt")], compression)
+    store.objects["/b.txt"] = packed(b"end")
+    iterator = iter(lines)
+    had = [next(iterator) for _ in range(5)]
+    state = iterator.state_dict()
+    restored = iter(lines)
+    restored.load_state_dict(state)
+    assert had + list(restored) == [*LINES, "end"]
+    store.objects["/a.txt"] = packed(TEXT.replace(b"line 9", b"lime 9"))
+    restored = iter(lines)
+    with pytest.raises(PipelineError, match="the object changed"):
+        restored.load_state_dict(state) or next(restored)  # type: ignore[func-returns-value]
+
+
 def test_a_forked_process_reads(store: ObjectStore) -> None:
     """A process that was forked while a block was under way reads on."""
     iterator = iter(TextLineDataset(store.url("/a.txt")))

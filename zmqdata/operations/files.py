@@ -33,7 +33,7 @@ from zmqdata.splits import FileSplits, IndexSplits, SplitSource
 from zmqdata.storage.checksums import masked_crc32c
 from zmqdata.storage.listing import matching_names
 from zmqdata.storage.packed import HEAD, PackedFile, compression_of
-from zmqdata.storage.reading import SequentialFile, open_remote
+from zmqdata.storage.reading import Identity, RemoteFile, SequentialFile, open_remote
 from zmqdata.storage.records import COMPRESSION_TYPES, read_record
 
 
@@ -204,6 +204,8 @@ class FilesIterator(PartsIterator):
 
     _is_within = True
     _file: BinaryIO | None = None
+    _remote: RemoteFile | None = None
+    _identity: Identity | None = None  # of the file that was open at the restored state
 
     def __init__(self, node: Any, context: Context) -> None:
         super().__init__(context, len(node.filenames))
@@ -217,12 +219,13 @@ class FilesIterator(PartsIterator):
         self._begin_part()
         node = self._node
         try:
-            file = open_binary(
-                node.filenames[self._next],
-                node.compression_type,
-                node.buffer_size,
-                node.storage_options,
+            name = node.filenames[self._next]
+            self._remote = (
+                open_remote(name, expected=self._identity, options=node.storage_options)
+                if is_url(name)
+                else None
             )
+            file = open_binary(name, node.compression_type, node.buffer_size, self._remote)
             self._file = file
             if offset:
                 file.seek(offset)
@@ -271,22 +274,27 @@ class FilesIterator(PartsIterator):
 
     def _end_part(self) -> None:
         self.close()
-        self._offset = 0
+        self._offset, self._identity = 0, None
         self._next += self._stride
 
     def state(self) -> Any:
-        return [super().state(), self._offset]
+        found = [super().state(), self._offset]
+        if self._offset and self._remote is not None:
+            # Where a task is continued, the object may be another one.
+            found.append([*self._remote.identity])
+        return found
 
     def restore(self, state: Any) -> None:
-        position, offset = state
+        position, offset, *identity = state
         super().restore(position)
         if offset:
+            self._identity = Identity(*identity[0]) if identity else None
             self._open(offset)
 
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
-        self._file = None
+        self._file = self._remote = None
 
     def __del__(self) -> None:
         self.close()
@@ -323,18 +331,16 @@ def open_binary(
     filename: str,
     compression_type: str = "",
     buffer_size: int | None = None,
-    storage_options: Mapping[str, Any] | None = None,
+    remote: RemoteFile | None = None,
 ) -> io.BufferedReader:
     """Open a file for reading, decompressed as ``compression_type`` says, see
-    ``PackedFile``; "": as it is. A file of a store is read by large blocks.
+    ``PackedFile``; "": as it is. A file of a store (``remote``) comes by large blocks.
 
     ``buffer_size`` is in bytes; None or 0: 64 KiB.
     """
     size = max(buffer_size or _BUFFER, 2)  # a size of 1 would select line buffering
     raw: Any = (
-        SequentialFile(open_remote(filename, options=storage_options))
-        if is_url(filename)
-        else open(filename, "rb", 0)  # noqa: SIM115 - closed with the returned file
+        SequentialFile(remote) if remote is not None else open(filename, "rb", 0)  # noqa: SIM115 - closed with the returned file
     )
     return io.BufferedReader(PackedFile(raw, compression_type) if compression_type else raw, size)
 
