@@ -86,6 +86,7 @@ TESTED_IN = {
     "pipelines/holding.py": "pipelines/test_generators.py pipelines/test_unsendable.py",
     "pipelines/weighing.py": "pipelines/test_parcels.py",
     "storage/progress.py": "cli/test_save_progress.py",
+    "storage/remote.py": "storage/test_files.py",
     "storage/shards.py": "operations/test_stored.py",
 }
 """Tests of the pure modules that have no test module of their own name."""

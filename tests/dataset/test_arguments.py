@@ -19,7 +19,6 @@ from zmqdata.config.checks import (
 )
 from zmqdata.dataset import Dataset, TextLineDataset
 from zmqdata.dataset.arguments import (
-    absolute_path,
     call_site,
     compression,
     dtype,
@@ -35,6 +34,7 @@ from zmqdata.dataset.arguments import (
     parallel_calls,
     several,
     sliceable,
+    writable_path,
 )
 from zmqdata.elements.ragged import RaggedTensor, RaggedTensorSpec
 from zmqdata.elements.specs import AUTOTUNE, DatasetSpec, TensorSpec
@@ -97,7 +97,7 @@ INT = TensorSpec((), "int64")
             "kind is <U0, expected an integer dtype",
         ),
         (
-            lambda: absolute_path(7),
+            lambda: writable_path("save()", 7),
             TypeError,
             "a file name must be a str or path, got 7 of type int",
         ),
@@ -190,8 +190,12 @@ def test_paths_start_from_the_present_folder(
     accepted.
     """
     monkeypatch.chdir(tmp_path)
-    assert absolute_path("a/*.txt") == absolute_path(Path("a") / "*.txt") == f"{tmp_path}/a/*.txt"
-    assert absolute_path("/a/b") == "/a/b"
+    assert (
+        writable_path("save()", "a/*.txt")
+        == writable_path("save()", Path("a") / "*.txt")
+        == f"{tmp_path}/a/*.txt"
+    )
+    assert writable_path("save()", "/a/b") == "/a/b"
 
 
 def test_arrays_are_sliced_where_they_lie() -> None:
@@ -266,7 +270,7 @@ def test_a_file_name_is_text_or_bytes(tmp_path: Path) -> None:
         assert type(file_names(name)[0]) is str
     for several_names in (one.reshape(1, 1), one.astype(bytes).reshape(1), [expected.encode()]):
         assert file_names(several_names) == (expected,)
-    assert os.fsencode(absolute_path(b"/caf\xe9")) == b"/caf\xe9"
+    assert os.fsencode(writable_path("save()", b"/caf\xe9")) == b"/caf\xe9"
 
 
 def test_a_script_may_have_any_name() -> None:

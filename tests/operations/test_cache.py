@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gc
 from collections import namedtuple
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import msgspec
 import numpy as np
 import pytest
@@ -355,6 +356,34 @@ def test_folders_of_killed_tasks_go_with_the_next_one(tmp_path: Path) -> None:
     gc.collect()
     assert folders(tmp_path) == [kept]
     assert len(list(living)) == 11
+
+
+@pytest.fixture
+def memory() -> Iterator[Any]:
+    """Return an empty file system in memory."""
+    filesystem = fsspec.filesystem("memory")
+    yield filesystem
+    filesystem.store.clear()
+    filesystem.pseudo_dirs[:] = [""]
+
+
+def test_tasks_have_folders_in_a_store(memory: Any) -> None:
+    """Each task repeats what it saw from a folder of its own, which goes with it, and
+    another worker continues it at every step. A folder that a killed task left stays.
+    """
+    memory.pipe("/b/x/task-of-the-dead/manifest.json", b"")
+    node = repeated(Cache(inputs=(counted(),), filename="memory://b/x"))
+    one, other = (make_iterator(node, provided([splits])()) for splits in (LEDGER, [(0, 2)]))
+    assert [int(x) for x in other] == [0, 1] * 3
+    assert [int(next(one)) for _ in range(6)] == [2, 3, 7, 8, 2, 3]
+    assert len(memory.ls("/b/x")) == 3
+    assert [int(x) for x in one] == [7, 8, 2, 3, 7, 8]
+    del one, other
+    gc.collect()
+    assert memory.find("/b/x") == ["/b/x/task-of-the-dead/manifest.json"]
+    shuffled = Shuffle(inputs=(counted(),), buffer_size=3)
+    node = repeated(Cache(inputs=(shuffled,), filename="memory://b/x"))
+    assert len(check_restore(node, provided([LEDGER, [(0, 2)], [(4, 6)]]))) == 12
 
 
 def test_nested_caches_are_not_of_the_task(tmp_path: Path) -> None:

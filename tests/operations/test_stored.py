@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import msgspec
 import numpy as np
 import pytest
@@ -20,6 +23,7 @@ from zmqdata.errors import (
     DataLossError,
     FailedPreconditionError,
     PipelineError,
+    UnavailableError,
     UnimplementedError,
 )
 from zmqdata.iterators.base import make_iterator
@@ -35,9 +39,10 @@ from zmqdata.operations.repeat import Repeat
 from zmqdata.operations.sequences import FromList
 from zmqdata.operations.shuffle import Shuffle
 from zmqdata.operations.sources import FromGenerator, Range
-from zmqdata.operations.stored import Snapshot, lock_folder, save_elements
+from zmqdata.operations.stored import Snapshot, save_elements
 from zmqdata.splits import ChunkSplits, IndexSplits
-from zmqdata.storage import chunks
+from zmqdata.storage import chunks, retrying, shards
+from zmqdata.storage.files import lock_folder
 from zmqdata.storage.manifests import read_manifest
 
 NINE = [plain(np.int64(number)) for number in range(9)]
@@ -360,6 +365,267 @@ def test_what_a_folder_holds_is_found_by_its_number(tmp_path: Path) -> None:
 
 INT = TensorSpec((), "int64")
 THREE = Range(start=0, stop=3)
+
+
+# --- in stores
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Return a file system in memory, where each block is an object."""
+    monkeypatch.setattr(shards, "UPLOAD_BYTES", 1)
+    filesystem = fsspec.filesystem("memory")
+    yield filesystem
+    filesystem.store.clear()
+    filesystem.pseudo_dirs[:] = [""]
+
+
+def stored_cache(source: Node | None = None) -> Cache:
+    return Cache(inputs=(source or nine(),), filename="memory://b/x")
+
+
+def stored_snapshot(source: Node | None = None) -> Snapshot:
+    return Snapshot(inputs=(source or nine(),), path="memory://b", pipeline="x", compression=None)
+
+
+def objects(memory: Any, ending: str = "") -> list[str]:
+    return [name for name in memory.find("/b/x") if name.endswith(ending)]
+
+
+def ints(iterator: Any) -> list[int]:
+    return [int(x) for x in iterator]
+
+
+@pytest.mark.parametrize("make", [stored_cache, stored_snapshot])
+def test_a_store_is_read_once_it_is_complete(memory: Any, make: Callable[..., Node]) -> None:
+    """The input runs once, and its elements lie in several objects. Later iterators
+    read them, two at a time, and each can be restored.
+    """
+    seen: list[int] = []
+
+    def see(x: Any) -> Any:
+        seen.append(int(x))
+        return x
+
+    node = make(Map(inputs=(nine(),), function=see))
+    assert run(Repeat(inputs=(node,), count=2)) == NINE + NINE
+    assert len(objects(memory, ".chunk")) > 1
+    one, other = make_iterator(replace(node), Context()), make_iterator(node, Context(seed=1))
+    assert [int(next(each)) for _ in range(9) for each in (one, other)] == sorted([*range(9)] * 2)
+    assert check_restore(replace(node)) == NINE
+    assert len(seen) == 9
+
+
+@pytest.mark.parametrize("make", [stored_cache, stored_snapshot])
+@pytest.mark.parametrize("lost", [True, False])
+def test_restoring_at_every_step_of_a_store(
+    memory: Any, make: Callable[..., Node], lost: bool
+) -> None:
+    """The same elements follow, whether the objects are there or gone."""
+    mapped = Map(inputs=(Shuffle(inputs=(nine(),), buffer_size=4),), function=failing)
+    node = Repeat(inputs=(make(mapped),), count=2)
+    iterator = make_iterator(node, Context(seed=7))
+    following, seen, states = outcomes(iterator), [], [iterator.state()]
+    for outcome in following:
+        seen.append(outcome)
+        states.append(iterator.state())
+    assert len(seen) == 9 + 7
+    for step, state in enumerate(states):
+        if lost:
+            memory.store.clear()
+        restored = make_iterator(node, Context(seed=7))
+        restored.restore(msgspec.msgpack.decode(msgspec.msgpack.encode(state)))
+        expected = [one for one in seen[step:] if one[0] != "raised"]
+        assert [one for one in outcomes(restored) if one[0] != "raised"] == expected
+
+
+@pytest.mark.parametrize("left", ["closed", "dropped"])
+def test_an_abandoned_pass_leaves_nothing_in_a_store(memory: Any, left: str) -> None:
+    """An iterator that ends early removes its objects. An iterator restored from its
+    state pulls all elements again, and stores them.
+    """
+    seen: list[int] = []
+    node = stored_cache(
+        Map(inputs=(nine(),), function=lambda x: (seen.append(int(x)), x)[1])  # type: ignore[func-returns-value]
+    )
+    first = make_iterator(node, Context())
+    assert ints(next(first) for _ in range(8)) == list(range(8))
+    assert objects(memory, ".chunk")
+    state = first.state()
+    if left == "closed":
+        first.close()
+    else:
+        del first
+        gc.collect()
+    assert objects(memory) == []
+    later = make_iterator(node, Context())
+    later.restore(state)
+    assert ints(later) == [8]
+    assert seen == [*range(8), *range(9)]
+    assert ints(make_iterator(node, Context())) == list(range(9))
+    assert len(seen) == 17
+
+
+def test_what_a_killed_writer_leaves_in_a_store_does_not_count(memory: Any) -> None:
+    """Objects without a manifest are no cache; the next iterator writes its own beside
+    them.
+    """
+    first = make_iterator(stored_cache(Range(start=50, stop=59)), Context())
+    for _ in range(8):
+        next(first)
+    left = {name: memory.cat(name) for name in objects(memory)}
+    first.close()
+    memory.pipe(left)
+    assert kept_element(stored_cache(), 0) is None
+    for _ in range(2):
+        assert ints(make_iterator(stored_cache(), Context())) == list(range(9))
+    assert left
+    assert left.keys() < set(objects(memory))
+
+
+def test_a_forked_process_removes_nothing(memory: Any) -> None:
+    """The copy of a writer in another process leaves the objects alone."""
+    memory.pipe("/b/x/1-0-0.chunk", b"")
+    parts = [chunks.Chunk("1-0-0.chunk", 0, 0)]
+    stored._remove_parts("memory://b/x", parts, os.getpid() + 1)
+    assert len(objects(memory)) == 1
+    stored._remove_parts("memory://b/x", parts, os.getpid())
+    assert objects(memory) == []
+
+
+@pytest.mark.parametrize("make", [stored_cache, stored_snapshot])
+def test_the_first_writer_of_a_store_counts(memory: Any, make: Callable[..., Node]) -> None:
+    """Two iterators write at a time, and each yields its own elements. Others read what
+    the first to end has written; the objects of the second go.
+    """
+    node = make(Shuffle(inputs=(nine(),), buffer_size=9))
+    one, other = (make_iterator(node, Context(seed=seed)) for seed in (1, 2))
+    began = [(int(next(one)), int(next(other))) for _ in range(8)]
+    written = len(objects(memory))
+    second = [mine for _, mine in began] + ints(other)
+    first = [mine for mine, _ in began] + ints(one)
+    assert sorted(first) == sorted(second) == list(range(9))
+    assert first != second
+    assert ints(make_iterator(node, Context(seed=3))) == second
+    assert len(objects(memory)) < written + 2
+    assert {chunk.name for chunk in read_manifest("memory://b/x").chunks} == {
+        name.rpartition("/")[2] for name in objects(memory, ".chunk")
+    }
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut", "flipped"])
+def test_damage_in_a_store_is_data_loss(memory: Any, damage: str) -> None:
+    """An object that is absent, cut or changed is an error that names it, and the other
+    objects are read.
+    """
+    run(stored_cache())
+    name = objects(memory, ".chunk")[0]
+    content = memory.cat(name)
+    memory.rm(name)
+    if damage != "gone":
+        memory.pipe(name, content[:-1] if damage == "cut" else content[:-1] + b"?")
+    iterator = make_iterator(stored_cache(), Context())
+    with pytest.raises(DataLossError, match=rf"memory:/{name} is damaged"):
+        ints(iterator)
+    assert ints(iterator)[-1] == 8
+
+
+class Refusing:
+    """Replaces the ``pipe_file`` of a file system: breaks the connection for the
+    requests with a number in ``broken``, for names that end with ``ending``.
+    """
+
+    def __init__(self, memory: Any, ending: str, broken: range, stores: bool) -> None:
+        self._put, self._ending, self._broken, self._stores = (
+            type(memory).pipe_file,
+            ending,
+            broken,
+            stores,
+        )
+        self.requests = 0
+
+    def __call__(self, path: str, value: bytes, **options: Any) -> None:
+        is_broken = False
+        if path.endswith(self._ending):
+            is_broken = self.requests in self._broken
+            self.requests += 1
+        if self._stores or not is_broken:
+            self._put(fsspec.filesystem("memory"), path, value, **options)
+        if is_broken:
+            raise ConnectionResetError("the connection broke")
+
+
+@pytest.mark.parametrize("stores", [True, False])
+def test_a_write_is_repeated(memory: Any, monkeypatch: pytest.MonkeyPatch, stores: bool) -> None:
+    """A broken connection while an object or the manifest is written costs a second
+    request, whether or not the store has the object.
+    """
+    for ending in (".chunk", "manifest.json"):
+        memory.store.clear()
+        refusing = Refusing(memory, ending, range(1), stores)
+        monkeypatch.setattr(type(memory), "pipe_file", lambda _, *given, to=refusing: to(*given))
+        for _ in range(2):
+            assert ints(make_iterator(stored_cache(), Context())) == list(range(9))
+        assert refusing.requests >= 2
+        assert objects(memory, "manifest.json")
+
+
+@pytest.mark.parametrize("stores", [True, False])
+@pytest.mark.parametrize("ending", [".chunk", "manifest.json"])
+def test_a_store_that_fails_ends_the_pass_with_an_error(
+    memory: Any, monkeypatch: pytest.MonkeyPatch, ending: str, stores: bool
+) -> None:
+    """When all tries are spent the iterator raises, and goes on without storing. What
+    then lies in the store is either complete or not a cache.
+    """
+    monkeypatch.setattr(retrying, "MOST_TRIES", 2)
+    refusing = Refusing(memory, ending, range(2), stores)
+    monkeypatch.setattr(type(memory), "pipe_file", lambda _, *given: refusing(*given))
+    iterator = make_iterator(stored_cache(), Context())
+    found = list(outcomes(iterator))
+    raised = [one for one in found if one[0] == "raised"]
+    assert len(raised) == 1
+    assert len(found) == (10 if ending == "manifest.json" else 9)
+    assert bool(objects(memory, "manifest.json")) == (ending == "manifest.json" and stores)
+    for _ in range(2):
+        assert ints(make_iterator(stored_cache(), Context())) == list(range(9))
+
+
+def test_a_failed_write_names_object_and_tries(
+    memory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error of an element whose object cannot be written has the store's words."""
+    monkeypatch.setattr(retrying, "MOST_TRIES", 2)
+    refusing = Refusing(memory, "", range(99), stores=False)
+    monkeypatch.setattr(type(memory), "pipe_file", lambda _, *given: refusing(*given))
+    iterator = make_iterator(stored_cache(), Context())
+    with pytest.raises(UnavailableError, match=r"chunk could .* after 2 tries: the connection"):
+        ints(iterator)
+
+
+def test_an_unavailable_store_loses_no_place(memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read that fails for good is repeated by the next call, from the same block."""
+    run(stored_cache())
+    monkeypatch.setattr(retrying, "MOST_TRIES", 1)
+    cat, fails = type(memory).cat_file, iter([False, True, False, True, True])
+
+    def cat_file(*given: Any, **options: Any) -> Any:
+        if next(fails, False):
+            raise ConnectionResetError("the connection broke")
+        return cat(*given, **options)
+
+    iterator = make_iterator(stored_cache(), Context())
+    assert int(next(iterator)) == 0
+    monkeypatch.setattr(type(memory), "cat_file", cat_file)
+    found, failures = [], 0
+    for _ in range(20):
+        try:
+            found.append(int(next(iterator)))
+        except UnavailableError:
+            failures += 1
+        except StopIteration:
+            break
+    assert (found, failures) == (list(range(1, 9)), 3)
 
 
 def infer(node: Node) -> object:

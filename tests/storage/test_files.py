@@ -14,7 +14,8 @@ import pytest
 
 from zmqdata.errors import AlreadyExistsError, FailedPreconditionError, UnimplementedError
 from zmqdata.files.paths import is_url, whole_path
-from zmqdata.storage.files import LOCAL, files_of, read
+from zmqdata.storage.files import LOCAL, read
+from zmqdata.storage.remote import files_of
 
 
 @pytest.fixture(params=["local", "url", "memory"])

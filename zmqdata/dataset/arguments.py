@@ -24,9 +24,9 @@ from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.elements.specs import AUTOTUNE, NoneTensorSpec, TensorSpec, check_spec
 from zmqdata.elements.subclasses import plain_array
 from zmqdata.elements.tensors import as_stackable, sort_of
-from zmqdata.errors import InvalidArgumentError
+from zmqdata.errors import InvalidArgumentError, UnimplementedError
 from zmqdata.files import filenames
-from zmqdata.files.paths import FileName, is_url, local_path, whole_path
+from zmqdata.files.paths import FileName, is_url, shown_url, whole_path
 from zmqdata.nodes.base import Node
 from zmqdata.peeking import peek
 from zmqdata.storage.files import StorageOptions, check_protocols
@@ -207,16 +207,25 @@ def _is_scalar(value: Any) -> bool:
     return isinstance(value, (np.ndarray, np.generic)) and value.ndim == 0
 
 
-def absolute_path(value: Any) -> str:
-    """Return the name of a local file, or a pattern, resolved from the current
-    folder.
+def writable_path(name: str, value: Any) -> str:
+    """Return the absolute path of a local file, or a URL that can be written to.
+
+    Args:
+        name: name of what writes there, for the error.
+        value: the path as the user wrote it.
     """
-    return local_path(
-        "This operation",
-        value,
-        "Mount the file system, or copy the file to this machine. The sources that read files, "
-        "save() and load() take URLs",
-    )
+    found = readable_path(value)
+    if found.startswith(("http://", "https://")):
+        raise UnimplementedError(
+            f"{name} cannot write to {shown_url(found)}, because web servers take no files. Give a "
+            "folder, or the URL of a store, such as 's3://bucket/x'"
+        )
+    if is_url(found) and "::" in found:
+        raise InvalidArgumentError(
+            f"{name} writes to a single file system, but {shown_url(found)} names several. Give a "
+            "URL without '::'"
+        )
+    return found
 
 
 def file_names(
@@ -226,16 +235,16 @@ def file_names(
 ) -> tuple[str, ...]:
     """Return a file name or several, resolved from the current folder, or URLs."""
     if isinstance(value, (str, bytes, os.PathLike)) or _is_scalar(value):
-        return (_path_or_url(value),)
+        return (readable_path(value),)
     given = value.ravel() if isinstance(value, np.ndarray) else value
     names = several(name, given, expected)
     try:
-        return tuple(map(_path_or_url, names))
+        return tuple(map(readable_path, names))
     except TypeError as error:
         raise TypeError(f"The `{name}` argument must contain `str` elements: {error}") from None
 
 
-def _path_or_url(value: Any) -> str:
+def readable_path(value: Any) -> str:
     """Return the absolute path of a local file, or a URL that can be read here."""
     found = whole_path(value)
     if is_url(found):

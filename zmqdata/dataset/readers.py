@@ -14,7 +14,6 @@ from zmqdata.config.checks import FileCompression, SourceOnError, at_least, opti
 from zmqdata.dataset import arguments
 from zmqdata.dataset.arguments import (
     FileNames,
-    absolute_path,
     call_site,
     compression,
     file_names,
@@ -24,7 +23,7 @@ from zmqdata.dataset.arguments import (
 )
 from zmqdata.dataset.surface import Dataset, FilesDataset, files_node
 from zmqdata.errors import InvalidArgumentError
-from zmqdata.files.paths import FileName
+from zmqdata.files.paths import FileName, local_path
 
 _KINDS = "iufUS"
 
@@ -314,7 +313,11 @@ class SqlDataset(Dataset):
         super().__init__(
             operations.sql.Sql(
                 driver_name=driver_name,
-                data_source_name=absolute_path(data_source_name),
+                data_source_name=local_path(
+                    "SqlDataset",
+                    data_source_name,
+                    "SQLite reads files of this machine: copy the database to it",
+                ),
                 query=query,
                 output_types=_sql_dtypes(output_types),
                 site=call_site(),

@@ -25,6 +25,7 @@ from msgspec import structs
 
 from zmqdata import operations
 from zmqdata.config.settings import warn_user
+from zmqdata.dataset.arguments import readable_path, writable_path
 from zmqdata.dataset.depth import too_deep, within_stack
 from zmqdata.dataset.drawing import difference, parameter_lines, shipped_in
 from zmqdata.dataset.seeds import resumed_orders
@@ -41,7 +42,7 @@ from zmqdata.errors import (
     UnimplementedError,
     named_error,
 )
-from zmqdata.files.paths import FileName, local_path
+from zmqdata.files.paths import FileName, is_url, shown_url
 from zmqdata.iterators.base import Steps, make_iterator, steps_of
 from zmqdata.iterators.context import Context
 from zmqdata.iterators.inference import infer_spec
@@ -55,6 +56,7 @@ from zmqdata.measures.sums import RecentLoop
 from zmqdata.measures.verdict import Verdict, judge
 from zmqdata.messages.identity import Fingerprint, uncompared
 from zmqdata.nodes.base import Node, every_node, kept_orders
+from zmqdata.storage.reading import open_file, put
 
 log = logging.getLogger(__name__)
 
@@ -533,10 +535,14 @@ class DatasetIterator:
 
         Equivalent of ``tf.train.Checkpoint(iterator).save``.
         """
-        target = Path(_state_path(path))
+        target = writable_path("save()", path)
         payload = msgspec.msgpack.encode(self.state_dict())
         check = zlib.crc32(payload).to_bytes(4, "big")
-        _write_atomically(target, _MAGIC + bytes([VERSION]) + check + payload)
+        content = _MAGIC + bytes([VERSION]) + check + payload
+        if is_url(target):
+            put(target, content)
+        else:
+            _write_atomically(Path(target), content)
 
     def restore(self, path: FileName, *, strict: bool = True) -> None:
         """Continue at the position at which ``save`` was called.
@@ -552,10 +558,12 @@ class DatasetIterator:
 
         Equivalent of ``tf.train.Checkpoint(iterator).restore``.
         """
-        name = _state_path(path)
+        given = readable_path(path)
+        name = shown_url(given)
         try:
-            content = Path(name).read_bytes()
-        except FileNotFoundError:
+            with open_file(given) as file:
+                content = file.read()
+        except (FileNotFoundError, NotFoundError):
             raise NotFoundError(
                 f"the file {name} does not exist; save(path) writes an iterator state"
             ) from None
@@ -615,15 +623,6 @@ def _as_numpy(leaf: Any) -> Any:
         array = array.view()
         array.flags.writeable = False
     return array
-
-
-def _state_path(path: FileName) -> str:
-    return local_path(
-        "The file of a state",
-        path,
-        "Write state_dict() there, and read it for load_state_dict(), with fsspec "
-        "(`pip install 'zmqdata[fsspec]'`)",
-    )
 
 
 def _closed_by(thread: int) -> Callable[[], Any]:

@@ -12,13 +12,13 @@ from typing import Any
 from zmqdata import operations
 from zmqdata.blocks import validate_compression
 from zmqdata.config.checks import Compression, optional_function, refuse
-from zmqdata.dataset.arguments import absolute_path, call_site
+from zmqdata.dataset.arguments import call_site, writable_path
 from zmqdata.dataset.bars import check_progress, show_save
 from zmqdata.dataset.parts import D, DatasetMethods
 from zmqdata.dataset.refusals import check_return
 from zmqdata.elements.specs import INFINITE_CARDINALITY
 from zmqdata.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError
-from zmqdata.files.paths import FileName, is_url, whole_path
+from zmqdata.files.paths import FileName, whole_path
 from zmqdata.nodes.base import Node, known_spec
 from zmqdata.pipelines import fingerprint
 from zmqdata.storage.manifests import (
@@ -61,7 +61,7 @@ class Storage(DatasetMethods[D]):
         interrupted run stay in memory, too. With the service, each task caches and
         repeats its own elements, and each worker needs its own file name.
         """
-        folder = "" if filename in ("", b"") else absolute_path(filename)
+        folder = "" if filename in ("", b"") else writable_path("cache()", filename)
         return self._then(operations.cache.Cache, filename=folder)
 
     def snapshot(
@@ -100,15 +100,16 @@ class Storage(DatasetMethods[D]):
         shards_by = optional_function("shard_func", shard_func)
         reads_by = optional_function("reader_func", reader_func)
         check_return("shard_func", shards_by)
+        folder = writable_path("snapshot()", path)
         if reads_by is not None:
             saved = operations.loading.Load(
-                path=absolute_path(path), save_id="", elements_spec=known_spec(self._node)
+                path=folder, save_id="", elements_spec=known_spec(self._node)
             )
             self._read_by(reads_by, saved)
         content = self._node if shards_by is None else (self._node, shards_by)
         return self._then(
             operations.stored.Snapshot,
-            path=absolute_path(path),
+            path=folder,
             pipeline=str(fingerprint(content)).replace(":", "-"),
             compression=codec,
             shard_function=shards_by,
@@ -154,15 +155,10 @@ class Storage(DatasetMethods[D]):
         """
         shards_by = optional_function("shard_func", shard_func)
         check_return("shard_func", shards_by)
-        codec, folder = validate_compression(compression), whole_path(path)
+        codec, folder = validate_compression(compression), writable_path("save()", path)
         if self._node.cardinality == INFINITE_CARDINALITY:
             raise InvalidArgumentError(
                 "Saving an infinite dataset is not allowed: limit it with take(n)"
-            )
-        if "::" in folder and is_url(folder):
-            raise InvalidArgumentError(
-                f"A save goes to a single file system, but {folder} names several. Give the "
-                "folder without '::'"
             )
         if read_save(folder) is not None:
             raise AlreadyExistsError(already_saved(folder))

@@ -30,7 +30,7 @@ from zmqdata.errors import (
     NotFoundError,
 )
 from zmqdata.files.paths import files_token
-from zmqdata.storage.files import FileSystem, error_name_of, files_of
+from zmqdata.storage.files import FileSystem, error_name_of
 from zmqdata.storage.manifests import (
     CHUNKS,
     STREAMS,
@@ -50,6 +50,7 @@ from zmqdata.storage.manifests import (
     read_save,
     uncommitted_path,
 )
+from zmqdata.storage.remote import files_of
 from zmqdata.transport.closed import SAVES
 from zmqdata.transport.folders import open_own
 

@@ -181,8 +181,9 @@ def local_path(name: str, path: FileName, remedy: str) -> str:
     """
     found = whole_path(path)
     if is_url(found):
+        told = shown_url(file_path(path))
         raise UnimplementedError(
-            f"{name} takes a path on this machine, and {file_path(path)!r} is a URL. {remedy}"
+            f"{name} takes a path on this machine, and {told!r} is a URL. {remedy}"
         )
     return found
 

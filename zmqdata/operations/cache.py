@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import fcntl
 import glob
+import io
 import operator
 import os
 import shutil
@@ -18,6 +19,7 @@ from weakref import WeakKeyDictionary, finalize
 
 from zmqdata.blocks import copied
 from zmqdata.errors import DataServiceError, FailedPreconditionError
+from zmqdata.files.paths import is_url, shown_url
 from zmqdata.iterators.base import ElementIterator, make_iterator
 from zmqdata.iterators.context import Context, Name
 from zmqdata.iterators.inputs import input_iterator
@@ -26,6 +28,7 @@ from zmqdata.nodes.base import Infer, Node, Unary, in_label
 from zmqdata.operations.stored import FileCacheIterator, Keeping, identified, identity, kept
 from zmqdata.storage.chunks import ChunkReader
 from zmqdata.storage.manifests import Manifest
+from zmqdata.storage.remote import files_of, new_name
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -34,7 +37,9 @@ class Cache(Keeping):
     folder.
     """
 
-    filename: str = field(default="", metadata=in_label(lambda path: repr(path) if path else ""))
+    filename: str = field(
+        default="", metadata=in_label(lambda path: repr(shown_url(path)) if path else "")
+    )
     """Path of the folder; "" stores in memory."""
     operation: ClassVar[str] = "cache"
     restoring: ClassVar[str] = (
@@ -310,8 +315,14 @@ class TaskFolder:
         finalize(owner, _remove, self._held)
 
     def claim(self) -> None:
-        """Create the folder, and remove the folders of tasks that were killed."""
+        """Create the folder, and remove the folders of tasks that were killed. In a
+        store, where folders are not locked, these stay.
+        """
         if self._held:
+            return
+        if is_url(self._parent):
+            self.path = f"{self._parent}/{PREFIX}{new_name()}"
+            self._held.append((self.path, io.StringIO()))
             return
         os.makedirs(self._parent, exist_ok=True)
         with open(os.path.join(self._parent, "tasks"), "a", encoding="utf-8") as turnstile:
@@ -341,7 +352,7 @@ def _open_lock(folder: str) -> TextIO:
 
 def _remove(held: list[tuple[str, TextIO]]) -> None:
     for folder, lock in held:
-        shutil.rmtree(folder, ignore_errors=True)
+        files_of(folder).remove_folder(folder)
         lock.close()
 
 

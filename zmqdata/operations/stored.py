@@ -5,12 +5,11 @@ folder. The files are ``storage.chunks``.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar, TextIO
+from weakref import finalize
 
 from zmqdata.blocks import copied
 from zmqdata.elements.specs import merge_specs, spec_of
@@ -24,25 +23,28 @@ from zmqdata.errors import (
     UnimplementedError,
 )
 from zmqdata.failures.exceptions import FAILURES, text_of
-from zmqdata.files.paths import is_url
+from zmqdata.files.paths import is_url, shown_url
 from zmqdata.iterators.base import ElementIterator, make_iterator
 from zmqdata.iterators.calling import call, failure
 from zmqdata.iterators.context import Context
 from zmqdata.iterators.inputs import dataset_iterator, input_iterator
 from zmqdata.iterators.results import as_index
-from zmqdata.machine.descriptors import shortage_explained
-from zmqdata.nodes.base import IN_LABEL, ByIdentity, Unary, Wrap, function_name
+from zmqdata.nodes.base import ByIdentity, Unary, Wrap, function_name, in_label
 from zmqdata.operations.loading import Load, SavedDatasets
 from zmqdata.operations.sources import nested_node
 from zmqdata.splits import SplitSource
 from zmqdata.storage.chunks import CHUNK_BYTES, ChunkReader
+from zmqdata.storage.files import LOCK, lock_folder
 from zmqdata.storage.manifests import (
+    Chunk,
     Manifest,
+    create_manifest,
     read_manifest,
     remove_chunks,
     spec_text,
     write_manifest,
 )
+from zmqdata.storage.remote import files_of, new_name
 from zmqdata.storage.shards import ShardedWriter, ShardPlace, chunk_name
 
 
@@ -75,7 +77,7 @@ class Snapshot(Keeping):
     whole.
     """
 
-    path: str = field(metadata=IN_LABEL)
+    path: str = field(metadata=in_label(lambda path: repr(shown_url(path))))
     """Folder of all snapshots."""
     pipeline: str
     """Fingerprint of the pipeline; name of its folder."""
@@ -113,42 +115,27 @@ class Snapshot(Keeping):
         )
 
 
-LOCK = "lockfile"
 MOST_SHARD = 1 << 63
 
 
-def lock_folder(folder: str) -> TextIO | None:
-    """Create a folder, and lock it for writing until the returned file is closed or
-    this process ends; None if another writer holds it.
-
-    Raises:
-        AlreadyExistsError: a file has the name of the folder, or of one above it.
+def _remove_parts(folder: str, chunks: Sequence[Chunk], process: int) -> None:
+    """Remove chunks that a writer of this process has put into a store, as far as
+    possible.
     """
-    try:
-        os.makedirs(folder, exist_ok=True)
-    except (FileExistsError, NotADirectoryError):
-        path = Path(folder)
-        found = next(one for one in (path, *path.parents) if os.path.lexists(one))
-        raise AlreadyExistsError(
-            f"The folder {folder!r} cannot be created, because {str(found)!r} is a file. Choose "
-            "another name, or remove the file"
-        ) from None
-    with shortage_explained(f"the folder {folder}"):
-        file = open(os.path.join(folder, LOCK), "a+", encoding="utf-8")  # noqa: SIM115 - held open
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        return None
-    file.truncate(0)
-    file.write(f"process {os.getpid()} on {os.uname().nodename}")
-    file.flush()
-    return file
+    if os.getpid() != process:
+        return
+    for chunk in chunks:
+        with contextlib.suppress(Exception):
+            files_of(folder).remove(f"{folder}/{chunk.name}")
 
 
 class _Recorder:
     """Writes the elements of an input into a folder, and commits them as the folder's
     content at the end.
+
+    Writers in a store do not exclude each other. Their chunks have names of their own,
+    and the first manifest counts: a writer that finds one at its end removes its own
+    chunks. So does a writer that is abandoned. Those of a killed writer stay.
 
     Args:
         folder: folder to write into.
@@ -170,24 +157,40 @@ class _Recorder:
     ) -> None:
         self._folder, self._lock, self._run, self._compression = folder, lock, run, compression
         self._shard_of = shard_function
+        self._undo: finalize[..., _Recorder] | None = None
+        if is_url(folder):
+            self._writer = ShardedWriter(folder, f"{run}-{new_name()}", compression)
+            self._undo = finalize(self, _remove_parts, folder, self._writer.chunks, os.getpid())
+            return
         remove_chunks(self._folder, {chunk_name(run, shard) for shard, _, _ in places})
         self._writer = ShardedWriter(self._folder, run, compression, places=places)
 
     def add(self, element: Any) -> list[ShardPlace] | None:
         """Add an element. Return the positions in the chunks if all elements have been
-        written.
+        written, and can be continued there.
         """
         shard = 0 if self._shard_of is None else shard_of(self._shard_of, element)
-        return self._writer.flush() if self._writer.add(copied(element), shard) else None
+        is_written = self._writer.add(copied(element), shard) and self._undo is None
+        return self._writer.flush() if is_written else None
 
     def finish(self) -> None:
         """Commit the written elements as the content of the folder."""
         chunks = self._writer.finish()
-        write_manifest(self._folder, Manifest(self._run, self._compression, None, chunks))
+        manifest = Manifest(self._run, self._compression, None, chunks)
+        if self._undo is None:
+            write_manifest(self._folder, manifest)
+        else:
+            # A request without an answer may have stored the manifest, so that the
+            # chunks stay if it fails.
+            self._undo.detach()
+            if not create_manifest(self._folder, manifest):
+                _remove_parts(self._folder, chunks, os.getpid())
         self._lock.close()
 
     def close(self) -> None:
         self._writer.close()
+        if self._undo is not None:
+            self._undo()
         self._lock.close()
 
     def __del__(self) -> None:
@@ -274,6 +277,10 @@ class FileCacheIterator(ElementIterator):
     machine also after a crash. If the file is gone, or another iterator writes it, the
     restored iterator runs its input again. It leaves the complete file of another run
     unchanged. The state holds no elements.
+
+    A store has no files that grow, so an iterator that was writing there runs its input
+    again when it is restored. Several iterators may write at a time, and the first that
+    ends counts.
 
     An element that cannot be stored fails, and ends the writing; later elements are
     returned without being stored.
@@ -397,19 +404,23 @@ class FileCacheIterator(ElementIterator):
         if recorder is not None:
             try:
                 places = recorder.add(element)
-            except OSError:
-                raise
             except FAILURES as error:
-                recorder.close()  # a cache that lacks an element must never count as complete
+                # A cache that lacks an element must never count as complete.
                 self._recorder = None
+                with contextlib.suppress(OSError):
+                    recorder.close()
+                if isinstance(error, OSError):
+                    raise
                 raise failure(self._node, error) from error
             if places is not None:
                 self._mark, self._since = [places, self._input.state()], 0
         return element
 
     def _finish(self) -> None:
-        if self._recorder is not None:
-            self._recorder.finish()
+        recorder, self._recorder = self._recorder, None
+        if recorder is not None:
+            # A second attempt would lack the chunk that failed.
+            recorder.finish()
         self.close()
 
     def state(self) -> Any:
@@ -548,7 +559,7 @@ def save_elements(
         InvalidArgumentError: ``shard_function`` does not return an integer.
         PipelineError: ``shard_function`` failed.
     """
-    lock = contextlib.nullcontext() if is_url(folder) else lock_folder(folder)
+    lock = lock_folder(folder)
     if lock is None:
         raise AlreadyExistsError(
             f"Another writer is saving into {folder!r}: wait until it ends, or choose another path"

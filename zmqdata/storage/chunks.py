@@ -6,6 +6,7 @@ belongs to ``iterators``.
 
 from __future__ import annotations
 
+import io
 import os
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,14 +21,21 @@ from zmqdata.errors import (
     FailedPreconditionError,
     MissingCodecError,
     MissingDtypeError,
+    NotFoundError,
+    PermissionDeniedError,
     ProtocolError,
+    UnavailableError,
 )
-from zmqdata.storage.files import LOCAL, files_of
+from zmqdata.files.paths import is_url, shown_url
+from zmqdata.storage.files import LOCAL
 from zmqdata.storage.manifests import HEAD, MARK, Chunk
+from zmqdata.storage.remote import files_of
 
 BLOCK_BYTES = 1 << 20
 BLOCK_ELEMENTS = 4096
 CHUNK_BYTES = 256 << 20
+UPLOAD_BYTES = 32 << 20
+"""Size of a chunk in a store, which is held in memory until it is whole."""
 UNKNOWN_SIZE = -1
 """Stand-in for the size of a chunk whose size in bytes is unknown."""
 
@@ -48,7 +56,8 @@ def write_block(file: BinaryIO, meta: bytes, frames: Sequence[Any]) -> int:
 
 
 class ChunkWriter:
-    """Writer that appends elements to a chunk.
+    """Writer that appends elements to a chunk. A chunk in a store is visible once it is
+    finished.
 
     Args:
         path: name of the file.
@@ -72,6 +81,9 @@ class ChunkWriter:
 
     def _opened(self) -> BinaryIO:
         if self._file is None:
+            if is_url(self.path):
+                self._file = io.BytesIO()
+                return self._file
             self._file = self._files.open(self.path, "r+b" if self.nbytes else "wb")
             if self.nbytes:
                 self._file.seek(self.nbytes)
@@ -115,7 +127,10 @@ class ChunkWriter:
     def finish(self) -> Chunk:
         """Write the remaining elements, sync the file to disk and close it."""
         self.flush()
-        self._files.finish(self._opened())
+        file = self._opened()
+        if isinstance(file, io.BytesIO):
+            self._files.replace(self.path, file.getvalue())
+        self._files.finish(file)
         return Chunk(self.path.rpartition("/")[2], self.elements, self.nbytes)
 
     def close(self) -> None:
@@ -202,18 +217,24 @@ class ChunkReader:
                 self._open(chunk)
             assert self._file is not None
             offset = self._file.tell()
-            block = read_block(self._file)
+            try:
+                block = read_block(self._file)
+            except (UnavailableError, PermissionDeniedError):
+                self._file.seek(offset)  # the next call reads the block again
+                raise
             if block is None:
                 self._check_count(chunk)
+        except (UnavailableError, PermissionDeniedError):
+            raise
         except (MissingCodecError, MissingDtypeError) as error:
             self._next_chunk()
             raise FailedPreconditionError(
-                f"{os.path.join(self._folder, chunk.name)} cannot be read here: {error}"
+                f"{shown_url(os.path.join(self._folder, chunk.name))} cannot be read here: {error}"
             ) from None
-        except (DataLossError, FailedPreconditionError, OSError) as error:
+        except (DataLossError, FailedPreconditionError, NotFoundError, OSError) as error:
             self._next_chunk()
             raise DataLossError(
-                f"{os.path.join(self._folder, chunk.name)} is damaged: {error}. "
+                f"{shown_url(os.path.join(self._folder, chunk.name))} is damaged: {error}. "
                 "Remove the folder and save the dataset again"
             ) from None
         if block is None:
@@ -227,10 +248,12 @@ class ChunkReader:
                 len(block),
             )
 
-    def _open(self, chunk: Chunk) -> None:
+    def _open(self, chunk: Chunk, at: int = 0) -> None:
         path = os.path.join(self._folder, chunk.name)
         self._file = self._files.open(path, "rb")
-        size = self._files.size(path)
+        self._file.seek(at)  # a store is read from there on to learn the size
+        size = self._file.seek(0, os.SEEK_END)
+        self._file.seek(at)
         if chunk.nbytes != UNKNOWN_SIZE and size != chunk.nbytes:
             raise DataLossError(f"it has {size} bytes, but {chunk.nbytes} were written")
 
@@ -262,9 +285,7 @@ class ChunkReader:
         """Continue at the position that ``state`` returned."""
         self._chunk, offset, taken, before = state
         if taken:
-            self._open(self._chunks[self._chunk])
-            assert self._file is not None
-            self._file.seek(offset)
+            self._open(self._chunks[self._chunk], offset)
             self._next_block()
             self._before = before
             for _ in range(taken):

@@ -1,20 +1,22 @@
-"""Access to files by plain paths on this machine, and by URLs (``s3://bucket/x``)
-through fsspec.
+"""Access to files by plain paths on this machine, and to the clients of fsspec.
 
 Only operations that saving and loading need belong here, and the options of clients.
-File contents belong to ``chunks`` and ``manifests``, reading by ranges to ``reading``.
+File contents belong to ``chunks`` and ``manifests``, reading by ranges to ``reading``,
+files of stores to ``remote``.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
+import io
 import os
 import shutil
 import stat
 from collections.abc import Iterator
-from pathlib import PurePosixPath
-from typing import Any, BinaryIO, Protocol, cast
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol, TextIO, cast
 
 from zmqdata.errors import (
     BY_NAME,
@@ -31,6 +33,8 @@ _SECRETS = {"account_key", "aws_secret_access_key", "aws_session_token", "connec
 _SECRETS |= {"credential", "key", "password", "sas_token", "secret", "token"}
 _WORDS = (None, "", False, "anon", "cloud", "google_default", "cache", "browser")
 """Values of such options that name a way to credentials and hold none."""
+LOCK = "lockfile"
+"""File in a folder that is locked while the folder is written."""
 
 
 class FileSystem(Protocol):
@@ -181,64 +185,39 @@ class LocalFiles:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-class RemoteFiles:
-    """Files at a URL, through fsspec.
-
-    Args:
-        filesystem: an ``fsspec.AbstractFileSystem``.
-    """
-
-    def __init__(self, filesystem: Any) -> None:
-        self._filesystem = filesystem
-
-    def open(self, path: str, mode: str) -> BinaryIO:
-        if "w" in mode:
-            self._filesystem.makedirs(self._filesystem._parent(path), exist_ok=True)
-        return cast(BinaryIO, self._filesystem.open(path, mode))
-
-    def finish(self, file: BinaryIO) -> None:
-        file.close()
-
-    def create(self, path: str, content: bytes) -> None:
-        if self.size(path) is not None:
-            raise AlreadyExistsError(f"{path} exists already")
-        self.replace(path, content)
-
-    def replace(self, path: str, content: bytes) -> None:
-        with self.open(path, "wb") as file:
-            file.write(content)
-
-    def move(self, source: str, target: str) -> None:
-        self._filesystem.makedirs(self._filesystem._parent(target), exist_ok=True)
-        self._filesystem.mv(source, target)
-
-    def names(self, folder: str) -> list[str]:
-        # Some file systems cache listings, and other processes write here, too.
-        self._filesystem.invalidate_cache()
-        try:
-            found = self._filesystem.ls(folder, detail=False)
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        return sorted(PurePosixPath(name).name for name in found)
-
-    def size(self, path: str) -> int | None:
-        self._filesystem.invalidate_cache()
-        try:
-            found = self._filesystem.info(path)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        return int(found["size"] or 0)
-
-    def remove(self, path: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            self._filesystem.rm_file(path)
-
-    def remove_folder(self, folder: str) -> None:
-        with contextlib.suppress(OSError):
-            self._filesystem.rm(folder, recursive=True)
-
-
 LOCAL = LocalFiles()
+
+
+def lock_folder(folder: str) -> TextIO | None:
+    """Create a folder, and lock it for writing until the returned file is closed or
+    this process ends; None if another writer holds it. A store has no locks, and any
+    number of writers there.
+
+    Raises:
+        AlreadyExistsError: a file has the name of the folder, or of one above it.
+    """
+    if is_url(folder):
+        return io.StringIO()
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        path = Path(folder)
+        found = next(one for one in (path, *path.parents) if os.path.lexists(one))
+        raise AlreadyExistsError(
+            f"The folder {folder!r} cannot be created, because {str(found)!r} is a file. Choose "
+            "another name, or remove the file"
+        ) from None
+    with shortage_explained(f"the folder {folder}"):
+        file = open(os.path.join(folder, LOCK), "a+", encoding="utf-8")  # noqa: SIM115 - held open
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        return None
+    file.truncate(0)
+    file.write(f"process {os.getpid()} on {os.uname().nodename}")
+    file.flush()
+    return file
 
 
 def error_name_of(error: Exception, otherwise: type[Exception]) -> str:
@@ -257,35 +236,6 @@ def error_name_of(error: Exception, otherwise: type[Exception]) -> str:
     return type(error).__name__ if type(error).__name__ in BY_NAME else otherwise.__name__
 
 
-class FileURLs(RemoteFiles):
-    """Files on this machine, by URL. They are opened as plain paths are, with a check
-    that fsspec lacks.
-    """
-
-    def open(self, path: str, mode: str) -> BinaryIO:
-        return LOCAL.open(self._filesystem._strip_protocol(path), mode)
-
-
-def files_of(path: str) -> FileSystem:
-    """Return the file system of a path.
-
-    Raises:
-        UnimplementedError: the path is a URL, and fsspec, or a package that it needs
-            for this protocol, is not installed.
-        InvalidArgumentError: the protocol is unknown.
-        OSError: the server cannot be reached. It has the path as its file name.
-
-    >>> files_of("/tmp/x") is LOCAL
-    True
-    """
-    if not is_url(path):
-        return LOCAL
-    filesystem, _ = filesystem_of(path)
-    from fsspec.implementations.local import LocalFileSystem
-
-    return (FileURLs if isinstance(filesystem, LocalFileSystem) else RemoteFiles)(filesystem)
-
-
 def filesystem_of(url: str, **options: Any) -> tuple[Any, str]:
     """Return the file system of fsspec for a URL, and the path of the URL in it.
 
@@ -294,7 +244,10 @@ def filesystem_of(url: str, **options: Any) -> tuple[Any, str]:
         options: arguments of the file system.
 
     Raises:
-        UnimplementedError, InvalidArgumentError, OSError: as ``files_of``.
+        UnimplementedError: fsspec, or a package that it needs for this protocol, is not
+            installed.
+        InvalidArgumentError: the protocol is unknown.
+        OSError: the server cannot be reached. It has the path as its file name.
     """
     with _explained(url):
         import fsspec
@@ -307,7 +260,7 @@ def check_protocols(url: str) -> None:
     """Raise if this process cannot read a URL. Connects to nothing.
 
     Raises:
-        UnimplementedError, InvalidArgumentError: as ``files_of``.
+        UnimplementedError, InvalidArgumentError: as ``filesystem_of``.
     """
     if url.startswith(("http://", "https://")):
         return

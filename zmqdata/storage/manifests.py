@@ -33,7 +33,9 @@ from zmqdata.errors import (
     NotFoundError,
     named_error,
 )
-from zmqdata.storage.files import FileSystem, files_of, read
+from zmqdata.files.paths import shown_url
+from zmqdata.storage.files import FileSystem, read
+from zmqdata.storage.remote import files_of
 
 MANIFEST = "manifest.json"
 SAVE = "save.json"
@@ -299,10 +301,10 @@ def _read(path: str, kind: type[T]) -> T:
     content = read(files_of(path), path, MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
         raise DataLossError(
-            f"{path} is damaged: it has more than {MOST_BYTES} bytes, more than "
+            f"{shown_url(path)} is damaged: it has more than {MOST_BYTES} bytes, more than "
             "zmqdata ever writes. Remove the folder and save the dataset again"
         )
-    return _unseal(content, path, kind)
+    return _unseal(content, shown_url(path), kind)
 
 
 def _unseal(content: bytes, path: str, kind: type[T]) -> T:
@@ -328,6 +330,17 @@ def write_manifest(folder: str, manifest: Manifest) -> None:
     remove_chunks(folder, {chunk.name for chunk in manifest.chunks})
 
 
+def create_manifest(folder: str, manifest: Manifest) -> bool:
+    """Make the chunks named by a manifest the content of a folder that has none. Return
+    False if the folder has a content by now. Other chunks stay.
+    """
+    try:
+        files_of(folder).create(f"{folder}/{MANIFEST}", _seal(manifest))
+    except AlreadyExistsError:
+        return False
+    return True
+
+
 def remove_chunks(folder: str, keep: set[str]) -> None:
     """Remove all chunks of a folder except the named chunks."""
     files = files_of(folder)
@@ -348,10 +361,10 @@ def read_manifest(folder: str) -> Manifest:
         manifest = _read(path, Manifest)
     except (FileNotFoundError, NotADirectoryError):
         raise NotFoundError(
-            f"{folder!r} holds no saved dataset: it has no {MANIFEST}. Check the "
+            f"{shown_url(folder)!r} holds no saved dataset: it has no {MANIFEST}. Check the "
             "path; an interrupted save leaves no manifest"
         ) from None
-    _check_chunks(path, manifest)
+    _check_chunks(shown_url(path), manifest)
     return manifest
 
 

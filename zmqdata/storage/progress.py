@@ -11,7 +11,7 @@ from typing import Any
 from zmqdata.errors import DataServiceError, NotFoundError
 from zmqdata.files.paths import LOCK, files_token, is_locked, whole_path
 from zmqdata.printable import printable
-from zmqdata.storage.files import FileSystem, files_of
+from zmqdata.storage.files import FileSystem
 from zmqdata.storage.manifests import (
     STREAMS,
     SaveDescription,
@@ -22,6 +22,7 @@ from zmqdata.storage.manifests import (
     read_save,
     read_save_error,
 )
+from zmqdata.storage.remote import files_of
 
 RUNNING, DONE, FAILED = "running", "done", "failed"
 STOPPED, ABANDONED = "stopped", "abandoned"

@@ -1,5 +1,5 @@
-"""Reading files of stores by ranges: requests are retried, and an object that changes
-is noticed.
+"""Reading files of stores by ranges, and writing them as a whole: requests are retried,
+and an object that changes while it is read is noticed.
 
 ``http`` and ``https`` are read with the standard library, S3 through the client of
 s3fs, because both answers tell size and ETag. Other stores are read through fsspec, and
@@ -244,6 +244,7 @@ def retried(
     renew: Callable[[], None] = lambda: None,
     clock: Callable[[], float] = time.monotonic,
     rest: Callable[[float], None] = time.sleep,
+    deed: str = "read",
 ) -> T:
     """Return the result of a request, which is sent again as ``Retries`` decides.
 
@@ -254,6 +255,7 @@ def retried(
         renew: makes the client anew.
         clock: returns the time in seconds.
         rest: waits a number of seconds.
+        deed: what the request does with the object, for errors.
 
     Raises:
         DataServiceError: the request failed for good.
@@ -268,14 +270,14 @@ def retried(
             fault = fault_of(error)
             pause = retries.pause(clock(), fault)
             if pause is None:
-                raise fault.error(place, retries.tries) from error
+                raise fault.error(place, retries.tries, deed) from error
             if fault.kind == "expired":
                 renew()
             rest(pause)
 
 
 def patience() -> int:
-    """Return the seconds that a read from a store may take."""
+    """Return the seconds that a read from a store, or a write, may take."""
     return from_environment(StoreSettings, {}).store_timeout
 
 
@@ -439,6 +441,24 @@ def open_file(
     if is_url(path):
         return cast(BinaryIO, open_remote(path, options=options, expected=expected))
     return cast(BinaryIO, open(path, "rb", 0))
+
+
+def put(url: str, content: bytes) -> None:
+    """Write an object as a whole. A request that fails is sent again, since a second
+    one would write the same.
+
+    Raises:
+        DataServiceError: the store refused the request, or all tries failed. The object
+            may have been written.
+    """
+    store = _Client(url, {})
+
+    def send() -> None:
+        filesystem, path = store.filesystem()
+        filesystem.makedirs(filesystem._parent(path), exist_ok=True)
+        filesystem.pipe_file(path, content)
+
+    retried(send, shown_url(url), patience(), store.renew, deed="written")
 
 
 class Requested(Background, Generic[T]):

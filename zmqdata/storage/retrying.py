@@ -49,7 +49,7 @@ _REMEDIES: dict[Kind, str] = {
     "changed": "Begin a new iteration, and write objects under new names instead of replacing them",
     "passing": (
         "Is the store overloaded, or the network down? ZMQDATA_STORE_TIMEOUT sets the seconds "
-        "that a read may take"
+        "that a read or a write may take"
     ),
     "refused": "Check the URL and the options of the store",
 }
@@ -57,16 +57,19 @@ _REMEDIES: dict[Kind, str] = {
 
 @dataclass(frozen=True)
 class StoreSettings:
-    """The setting for reads from stores. It is read from the environment.
+    """The setting for requests to stores. It is read from the environment.
 
     Raises:
         TypeError, ValueError: it is not a whole number in its range.
     """
 
     store_timeout: int = setting(
-        120, "seconds that a read from a store may take, with all its retries", least=1, most=86400
+        120,
+        "seconds that a read from a store, or a write, may take, with all its retries",
+        least=1,
+        most=86400,
     )
-    """Seconds that a read from a store may take, with all its retries."""
+    """Seconds that a read from a store, or a write, may take, with all its retries."""
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -97,11 +100,13 @@ class Fault:
     words: str
     """Words of the store or the system."""
 
-    def error(self, place: str, tries: int) -> DataServiceError:
-        """Return the error to raise, which names the object and range (``place``)."""
+    def error(self, place: str, tries: int, deed: str = "read") -> DataServiceError:
+        """Return the error to raise, which names the object and range (``place``), and
+        what could not be done with them.
+        """
         after = f" after {tries} tries" if tries > 1 else ""
         return _ERRORS[self.kind](
-            f"{place} could not be read{after}: {self.words}. {_REMEDIES[self.kind]}"
+            f"{place} could not be {deed}{after}: {self.words}. {_REMEDIES[self.kind]}"
         )
 
 

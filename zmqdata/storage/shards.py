@@ -12,7 +12,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from zmqdata.storage.chunks import ChunkWriter
+from zmqdata.files.paths import is_url
+from zmqdata.storage.chunks import UPLOAD_BYTES, ChunkWriter
 from zmqdata.storage.manifests import Chunk
 
 MOST_OPEN = 16
@@ -33,7 +34,11 @@ def chunk_name(run: str, shard: int, part: int = 0) -> str:
 
 @dataclass
 class ShardedWriter:
-    """Writer that appends elements to the chunks of their shards."""
+    """Writer that appends elements to the chunks of their shards.
+
+    Attributes:
+        chunks: chunks that are finished.
+    """
 
     folder: str
     """Path of the folder."""
@@ -42,12 +47,16 @@ class ShardedWriter:
     compression: str | None
     """Compression of the blocks."""
     most_bytes: int | None = None
-    """Size at which a further chunk of the shard begins; None: a single chunk each."""
+    """Size at which a further chunk of the shard begins; None: a single chunk each. In
+    a store it is ``UPLOAD_BYTES``.
+    """
     places: Iterable[ShardPlace] = ()
     """Positions at which to continue."""
 
     def __post_init__(self) -> None:
-        self._chunks: list[Chunk] = []
+        if is_url(self.folder):
+            self.most_bytes = UPLOAD_BYTES
+        self.chunks: list[Chunk] = []
         self._parts: dict[int, int] = {}
         self._writers = {
             shard: self._begun(shard, (elements, nbytes)) for shard, elements, nbytes in self.places
@@ -90,7 +99,7 @@ class ShardedWriter:
         return [(shard, writer.elements, writer.nbytes) for shard, writer in self._writers.items()]
 
     def _finish(self, shard: int) -> None:
-        self._chunks.append(replace(self._writers.pop(shard).finish(), shard=shard))
+        self.chunks.append(replace(self._writers.pop(shard).finish(), shard=shard))
 
     def finish(self) -> tuple[Chunk, ...]:
         """Write the remaining elements, close the files, and return the chunks in the
@@ -98,7 +107,7 @@ class ShardedWriter:
         """
         for shard in list(self._writers):
             self._finish(shard)
-        return tuple(sorted(self._chunks, key=lambda chunk: chunk.shard))
+        return tuple(sorted(self.chunks, key=lambda chunk: chunk.shard))
 
     def close(self) -> None:
         """Close the files without writing the remaining elements. Idempotent."""

@@ -20,8 +20,9 @@ from zmqdata.core.worker import events as e
 from zmqdata.elements.specs import encode_spec, spec_of
 from zmqdata.errors import InvalidArgumentError, NotFoundError, UnavailableError
 from zmqdata.storage.chunks import write_block
-from zmqdata.storage.files import FileSystem, error_name_of, files_of
+from zmqdata.storage.files import FileSystem, error_name_of
 from zmqdata.storage.manifests import SAVE, one_spec, uncommitted_path
+from zmqdata.storage.remote import files_of
 
 log = logging.getLogger(__name__)
 
