@@ -7,10 +7,11 @@ import json
 import warnings
 import weakref
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import msgspec
 import numpy as np
 import pytest
@@ -200,6 +201,36 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     """Restoring from a missing file is an error that names the path."""
     with pytest.raises(NotFoundError, match="nowhere"):
         iter(Dataset.range(1)).restore(tmp_path / "nowhere")
+
+
+@pytest.fixture
+def memory() -> Iterator[Any]:
+    """Return an empty file system in memory."""
+    filesystem = fsspec.filesystem("memory")
+    yield filesystem
+    filesystem.store.clear()
+
+
+def test_a_store_keeps_the_state(memory: Any, tmp_path: Path) -> None:
+    """save puts an object, which replaces the one before it, and restore reads it; an
+    absent or damaged object is an error that names it.
+    """
+    first = iter(pipeline())
+    for _ in range(3):
+        next(first)
+        first.save("memory://runs/7/state")
+    assert memory.find("/runs") == ["/runs/7/state"]
+    first.save(tmp_path / "state")
+    assert memory.cat("/runs/7/state") == (tmp_path / "state").read_bytes()
+    again = iter(pipeline())
+    again.restore("memory://runs/7/state")
+    assert rest(again) == rest(first)
+    memory.pipe("/runs/7/state", memory.cat("/runs/7/state")[:-1])
+    with pytest.raises(DataLossError, match="memory://runs/7/state is damaged"):
+        first.restore("memory://runs/7/state")
+    for absent in ("memory://runs/8", "memory://runs/7"):
+        with pytest.raises(NotFoundError, match=f"the file {absent} does not exist"):
+            first.restore(absent)
 
 
 def test_another_pipeline_is_refused_with_the_difference() -> None:

@@ -6,7 +6,7 @@ import gzip
 import io
 import pickle
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -246,14 +246,61 @@ def forbidden(store: ObjectStore, url: str) -> str:
     return url
 
 
+WRITERS: list[Callable[[Dataset, str], Any]] = [
+    lambda dataset, path: dataset.cache(path),
+    lambda dataset, path: dataset.snapshot(path),
+    lambda dataset, path: dataset.save(path),
+    lambda dataset, path: iter(dataset).save(path),
+]
+
+
+@pytest.mark.parametrize("write", WRITERS, ids=["cache", "snapshot", "save", "state"])
+def test_what_cannot_be_written_is_refused_at_the_call(write: Callable[..., Any]) -> None:
+    """A web server, several file systems in one URL, and a protocol without its package
+    are refused before an element is made, and no secret is shown.
+    """
+    never = Dataset.range(3).map(lambda x: pytest.fail("the pipeline ran"))
+    web = r"cannot write to https://host/x\?\.\.\., because web servers .* URL of a store"
+    with pytest.raises(UnimplementedError, match=web) as caught:
+        write(never, "https://me:planted@host/x?signature=planted")
+    assert "planted" not in str(caught.value)
+    with pytest.raises(InvalidArgumentError, match="names several"):
+        write(never, "zip://a::memory://b/x.zip")
+    with pytest.raises(UnimplementedError, match=r"zmqdata\[fsspec\]"):
+        write(never, "gs://bucket/x")
+
+
+def test_passwords_of_stores_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Descriptions and errors of what lies in a store name it without its password."""
+    fsspec = pytest.importorskip("fsspec")
+    memory = fsspec.filesystem("memory")
+    monkeypatch.setattr(type(memory), "protocol", "secured")
+    fsspec.register_implementation("secured", type(memory), clobber=True)
+    url, shown = "secured://me:planted@host/x", "secured://host/x"
+    for dataset in (Dataset.range(9).cache(url), Dataset.range(9).snapshot(url)):
+        iterator = iter(dataset)
+        next(iterator)
+        told = f"{dataset.describe()} {dataset!r} {iterator.state_dict()['pipeline']}"
+        assert (shown in told, "planted" in told) == (True, False)
+        list(iterator)
+        for file in memory.store.values():
+            file.truncate(file.size - 1)
+        with pytest.raises(DataLossError, match=f"{shown}.* is damaged") as caught:
+            list(dataset)
+        assert "planted" not in str(caught.value)
+        memory.store.clear()
+
+
 def test_local_operations_say_so() -> None:
-    """A protocol without its package is refused at the call; caches and databases stay
-    on this machine.
+    """A protocol without its package is refused at the call; databases and work folders
+    stay on this machine.
     """
     with pytest.raises(UnimplementedError, match=r"zmqdata\[fsspec\]"):
         TextLineDataset("gs://bucket/x")
-    with pytest.raises(UnimplementedError, match="takes a path on this machine"):
+    with pytest.raises(UnimplementedError, match=r"SqlDataset takes a path on this .* copy the d"):
         zmqdata.SqlDataset("sqlite", "s3://bucket/x.db", "SELECT 1", (int,))
+    with pytest.raises(UnimplementedError, match=r"takes a path on this machine, and 's3://b"):
+        zmqdata.DispatcherConfig(work_dir="s3://bucket/x")
     assert pickle.loads(pickle.dumps(TextLineDataset("memory://x", on_error="skip"))) is not None
 
 

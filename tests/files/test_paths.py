@@ -98,8 +98,6 @@ def test_what_almost_is_a_url_is_refused(path: str, text: str) -> None:
 
 
 OPERATIONS: list[Callable[[Any], Any]] = [
-    lambda path: Dataset.range(3).cache(path),
-    lambda path: Dataset.range(3).snapshot(path),
     lambda path: Dataset.list_files(path),
     lambda path: Dataset.list_files([path]),
     lambda path: TextLineDataset(path),
@@ -108,8 +106,6 @@ OPERATIONS: list[Callable[[Any], Any]] = [
     lambda path: FixedLengthRecordDataset(path, 3),
     lambda path: SqlDataset("sqlite", path, "select 1", (int,)),
     lambda path: TFRecordWriter(path),
-    lambda path: iter(Dataset.range(3)).save(path),
-    lambda path: iter(Dataset.range(3)).restore(path),
     lambda path: DispatcherConfig(work_dir=path),
     lambda path: DispatcherConfig(key_file=path),
     lambda path: WorkerConfig(dispatcher_address="127.0.0.1:1", key_file=path),

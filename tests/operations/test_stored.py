@@ -327,6 +327,31 @@ def test_what_cannot_be_stored_is_a_failure(tmp_path: Path) -> None:
     assert len(check_restore(node)) == 3
 
 
+@pytest.mark.parametrize("make", [cached, snapshot])
+@pytest.mark.parametrize("fails", ["write_block", "finish"])
+def test_a_full_disk_ends_the_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[..., Node], fails: str
+) -> None:
+    """A block or a file that cannot be written is an error, and files that may lack its
+    elements never count as complete, even if the iterator goes on.
+    """
+
+    def full(*_: object) -> Any:
+        monkeypatch.undo()
+        raise OSError(28, "no space")
+
+    iterator = make_iterator(make(tmp_path), Context())
+    next(iterator)
+    monkeypatch.setattr(
+        *((chunks, "write_block") if fails == "write_block" else (chunks.ChunkWriter, "finish")),
+        full,
+    )
+    found = [one[0] for one in outcomes(iterator)]
+    assert (found.count("raised"), len(found)) == (1, 8 if fails == "write_block" else 9)
+    assert not list(tmp_path.rglob("manifest.json"))
+    assert run(make(tmp_path)) == run(make(tmp_path)) == NINE
+
+
 def test_damaged_files_are_data_loss(tmp_path: Path) -> None:
     """A truncated chunk is an error that advises to remove the folder."""
     node = cached(tmp_path)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 
 from tests.kit.objectstore import ObjectStore, object_store
-from tests.service.conftest import Service
+from tests.service.conftest import Service, wait_until
+from tests.service.meeting import meeting
 from zmqdata import Dataset, TextLineDataset
 from zmqdata.__main__ import main
 from zmqdata.client.calls import status
@@ -84,3 +88,49 @@ def test_planted_secrets_are_not_found(
     assert "hidden-word" not in text
     (pipeline,) = {name for name, content in written.items() if b"hidden-word" in content}
     assert re.fullmatch("[0-9a-f]{64}", pipeline)
+
+
+@pytest.fixture
+def memory() -> Iterator[Any]:
+    """Return an empty file system in memory, which workers in this process share."""
+    filesystem = fsspec.filesystem("memory")
+    yield filesystem
+    filesystem.store.clear()
+    filesystem.pseudo_dirs[:] = [""]
+
+
+def test_tasks_cache_in_a_store(service: Service, memory: Any) -> None:
+    """Each task repeats its elements from a folder of its own, which goes with it."""
+    dataset = meeting(Dataset.range(60)).cache("memory://b/x").repeat(3)
+    found = iter(service.read(dataset))
+    first = next(found)
+    assert Counter(map(int, [first, *found])) == dict.fromkeys(range(60), 3)
+    wait_until(lambda: not memory.find("/b/x"), "no folder of a task is left")
+
+
+@pytest.mark.parametrize(
+    "store",
+    [lambda ds: ds.cache("memory://b/x"), lambda ds: ds.snapshot("memory://b/x")],
+    ids=["cache", "snapshot"],
+)
+def test_workers_share_what_lies_in_a_store(
+    service: Service, memory: Any, store: Callable[[Dataset], Dataset]
+) -> None:
+    """Workers that read the whole dataset fill a store together, and a single content
+    stays. They read it from then on, and a reader resumes in the middle.
+    """
+    dataset = store(Dataset.range(300).map(lambda x: (x, time.monotonic_ns())))
+    pairs = [(int(x), int(when)) for x, when in service.read(dataset, "parallel_epochs")]
+    assert Counter(x for x, _ in pairs) == dict.fromkeys(range(300), 2)
+    (manifest,) = (name for name in memory.find("/b") if name.endswith("manifest.json"))
+    folder = manifest.rpartition("/")[0]
+    assert len(memory.find(folder)) == 2
+    iterator = iter(service.read(dataset, "parallel_epochs"))
+    had = [next(iterator) for _ in range(100)]
+    iterator.save("memory://b/state")
+    iterator.close()
+    again = iter(service.read(dataset, "parallel_epochs"))
+    again.restore("memory://b/state")
+    later = Counter((int(x), int(when)) for x, when in [*had, *again])
+    assert set(later) <= set(pairs)
+    assert (len(later), set(later.values())) == (300, {2})

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import fsspec
 import numpy as np
 import pytest
 
 from zmqdata.blocks import compression as codecs
 from zmqdata.elements.specs import TensorSpec
-from zmqdata.errors import DataLossError, FailedPreconditionError
-from zmqdata.storage import chunks
+from zmqdata.errors import DataLossError, FailedPreconditionError, PermissionDeniedError
+from zmqdata.storage import chunks, reading
 from zmqdata.storage.chunks import ChunkReader, ChunkWriter
 from zmqdata.storage.manifests import Chunk, Manifest, read_manifest, spec_text, write_manifest
 
@@ -128,6 +131,65 @@ def test_a_truncated_or_missing_chunk_is_data_loss(tmp_path: Path) -> None:
     with pytest.raises(DataLossError, match=r"1.chunk is damaged: .*No such file"):
         next(reader)
     assert numbers(reader) == [(2, 0)]
+
+
+@pytest.fixture
+def memory() -> Iterator[str]:
+    """Return the URL of an empty folder in fsspec's memory."""
+    yield "memory://b/x"
+    fsspec.filesystem("memory").store.clear()
+
+
+def test_a_chunk_in_a_store_is_visible_as_a_whole(memory: str) -> None:
+    """Nothing is there until a writer has finished. What it leaves without that is
+    nothing.
+    """
+    kept, left = (ChunkWriter(f"{memory}/{name}.chunk", None) for name in ("kept", "left"))
+    for writer in (kept, left):
+        for number in range(5):
+            writer.add(np.int64(number))
+        writer.flush()
+    store = fsspec.filesystem("memory")
+    assert store.find("/b") == []
+    left.close()
+    chunk = kept.finish()
+    assert store.find("/b") == ["/b/x/kept.chunk"]
+    reader, other = ChunkReader(memory, [chunk]), ChunkReader(memory, [chunk])
+    first = next(reader)
+    other.restore(reader.state())
+    assert [int(first), *map(int, other)] == [0, *map(int, reader)] == list(range(5))
+
+
+def test_a_store_that_fails_is_no_damage(memory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that is refused is an error of its own, and the next call reads the
+    same block. An object that vanishes is damage.
+    """
+    monkeypatch.setattr(chunks, "BLOCK_ELEMENTS", 3)
+    writer = ChunkWriter(f"{memory}/a.chunk", None)
+    for number in range(5):
+        writer.add(np.int64(number))
+    chunk = writer.finish()
+    reader = ChunkReader(memory, [chunk])
+    store = type(fsspec.filesystem("memory"))
+    cat, refusals = store.cat_file, iter([True, False, True])
+
+    def cat_file(*given: Any, **options: Any) -> Any:
+        if next(refusals, False):
+            raise PermissionError("no")
+        return cat(*given, **options)
+
+    monkeypatch.setattr(store, "cat_file", cat_file)
+    for _ in range(2):
+        with pytest.raises(PermissionDeniedError, match=r"a\.chunk"):
+            next(reader)
+    assert list(map(int, reader)) == list(range(5))
+    monkeypatch.setattr(store, "cat_file", cat)
+    monkeypatch.setattr(reading, "BLOCK", 16)
+    gone = ChunkReader(memory, [chunk])
+    assert [int(next(gone)) for _ in range(3)] == [0, 1, 2]
+    fsspec.filesystem("memory").store.clear()
+    with pytest.raises(DataLossError, match=r"memory://b/x/a\.chunk is damaged: .* not be read"):
+        next(gone)
 
 
 def test_a_block_with_a_good_checksum_may_still_be_nonsense(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from zmqdata.storage.manifests import (
     begin_save,
     chunk_path,
     committed_chunks,
+    create_manifest,
     error_of,
     fail_save,
     finish_save,
@@ -78,6 +79,16 @@ def test_a_manifest_replaces_what_was_there(tmp_path: Path) -> None:
     write_manifest(str(tmp_path), Manifest("next", None, None, (Chunk("1.chunk", 3, 1),)))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1.chunk", MANIFEST, "other"]
     assert read_manifest(str(tmp_path)).element_spec is None
+
+
+def test_the_first_manifest_of_a_folder_counts(tmp_path: Path) -> None:
+    """A second manifest is not created, and the chunks beside it stay."""
+    (tmp_path / "a.chunk").touch()
+    for name in ("one", "two"):
+        manifest = Manifest(name, None, None, ())
+        assert create_manifest(str(tmp_path), manifest) == (name == "one")
+        assert read_manifest(str(tmp_path)).save_id == "one"
+    assert (tmp_path / "a.chunk").exists()
 
 
 def test_a_folder_without_manifest_holds_nothing(tmp_path: Path) -> None:

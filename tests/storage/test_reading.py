@@ -7,6 +7,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pytest
@@ -21,8 +22,8 @@ from zmqdata.errors import (
     UnavailableError,
     UnimplementedError,
 )
-from zmqdata.storage import reading
-from zmqdata.storage.reading import Identity, RemoteFile, open_file, open_remote
+from zmqdata.storage import reading, retrying
+from zmqdata.storage.reading import Identity, RemoteFile, change, open_file, open_remote, put
 
 CONTENT = bytes(range(256)) * 4
 
@@ -228,6 +229,31 @@ def test_open_file_takes_both(memory: str, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"local")
     with open_file(str(tmp_path / "a")) as local, open_file(memory) as remote:
         assert (local.read(), remote.read(2)) == (b"local", CONTENT[:2])
+
+
+def test_an_object_is_put_as_a_whole(memory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An object replaces another, a request that fails is sent again, and the error
+    after the last try names the object.
+    """
+    put(memory, b"new")
+    assert open_remote(memory).read() == b"new"
+    monkeypatch.setattr(retrying, "FIRST_PAUSE", 0)
+    tries: list[str] = []
+
+    def fail(filesystem: Any, path: str) -> None:
+        tries.append(path)
+        if len(tries) < 4 or len(tries) > 9:
+            raise ConnectionResetError
+        filesystem.rm_file(path)
+
+    change(memory, fail, "removed")
+    assert tries == ["/x/a"] * 4
+    with pytest.raises(NotFoundError, match="memory://x/a could not be removed"):
+        change(memory, fail, "removed")
+    del tries[:]
+    tries.extend("123456789")
+    with pytest.raises(UnavailableError, match="memory://x/a could not be removed after 6 tries"):
+        change(memory, fail, "removed")
 
 
 def test_absent_packages_and_files(memory: str) -> None:

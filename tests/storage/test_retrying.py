@@ -105,6 +105,7 @@ def test_the_error_tells_all() -> None:
     error = Fault("passing", "503 SlowDown").error("s3://b/x, bytes 0 to 8,", 6)
     assert type(error) is UnavailableError
     assert "s3://b/x, bytes 0 to 8, could not be read after 6 tries: 503 SlowDown." in str(error)
+    assert "x could not be written: full." in str(Fault("passing", "full").error("x", 1, "written"))
     assert type(Fault("absent", "").error("x", 1)) is NotFoundError
     assert type(Fault("denied", "").error("x", 1)) is PermissionDeniedError
     assert type(Fault("expired", "").error("x", 1)) is PermissionDeniedError

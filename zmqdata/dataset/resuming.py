@@ -522,7 +522,8 @@ class DatasetIterator:
         """Write the state to a file atomically.
 
         Args:
-            path: name of the file; an existing file is replaced.
+            path: name of the file, or URL of an object in a store; an existing file is
+                replaced.
 
         >>> import tempfile, os
         >>> from zmqdata.dataset import Dataset
@@ -548,7 +549,7 @@ class DatasetIterator:
         """Continue at the position at which ``save`` was called.
 
         Args:
-            path: name of the file.
+            path: name or URL of the file.
             strict: as for ``load_state_dict``.
 
         Raises:

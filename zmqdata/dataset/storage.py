@@ -45,11 +45,12 @@ class Storage(DatasetMethods[D]):
             filename: "" keeps the elements in memory, for all iterators over this
                 dataset object. Otherwise a folder with this name is created, and later
                 runs of the program read it instead. If you change the pipeline, change
-                the name.
+                the name. It may be the URL of a folder in a store.
 
         Iterating raises AlreadyExistsError while another iterator writes the same
-        folder, and DataLossError if its files are damaged. Arrays are yielded as
-        copies.
+        folder, and DataLossError if its files are damaged. In a store, several
+        iterators may write at a time, and the first that ends counts. Arrays are
+        yielded as copies.
 
         >>> from zmqdata.dataset import Dataset
         >>> seen = []
@@ -75,15 +76,16 @@ class Storage(DatasetMethods[D]):
         other programs.
 
         Args:
-            path: a folder. The pipeline before the snapshot determines the subfolder
-                that is read and written: a changed pipeline uses another subfolder.
+            path: a folder, or the URL of a folder in a store. The pipeline before the
+                snapshot determines the subfolder that is read and written: a changed
+                pipeline uses another subfolder.
             compression: as for ``distribute``: "AUTO", None or the name of a codec.
             reader_func: as for ``load``, for the runs that read the files.
             shard_func: as for ``save``.
 
         While another iterator writes the same snapshot, elements are produced but not
-        written. Iterating raises DataLossError if files are damaged. A snapshot cannot
-        be split.
+        written; in a store, the first iterator that ends counts. Iterating raises
+        DataLossError if files are damaged. A snapshot cannot be split.
 
         >>> import tempfile
         >>> from zmqdata.dataset import Dataset

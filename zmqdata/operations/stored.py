@@ -124,8 +124,8 @@ def _remove_parts(folder: str, chunks: Sequence[Chunk], process: int) -> None:
     """
     if os.getpid() != process:
         return
-    for chunk in chunks:
-        with contextlib.suppress(Exception):
+    with contextlib.suppress(Exception):
+        for chunk in chunks:
             files_of(folder).remove(f"{folder}/{chunk.name}")
 
 

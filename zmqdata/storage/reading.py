@@ -443,22 +443,35 @@ def open_file(
     return cast(BinaryIO, open(path, "rb", 0))
 
 
-def put(url: str, content: bytes) -> None:
-    """Write an object as a whole. A request that fails is sent again, since a second
-    one would write the same.
+def change(url: str, act: Callable[[Any, str], None], deed: str) -> None:
+    """Change an object, by a request that is sent again if it fails.
+
+    Args:
+        url: the URL.
+        act: sends the request, with the client of the store and the path in it. A
+            second request must do no harm.
+        deed: what the request does with the object, for errors.
 
     Raises:
         DataServiceError: the store refused the request, or all tries failed. The object
-            may have been written.
+            may have been changed.
     """
     store = _Client(url, {})
+    retried(lambda: act(*store.filesystem()), shown_url(url), patience(), store.renew, deed=deed)
 
-    def send() -> None:
-        filesystem, path = store.filesystem()
+
+def put(url: str, content: bytes) -> None:
+    """Write an object as a whole.
+
+    Raises:
+        DataServiceError: as ``change``.
+    """
+
+    def send(filesystem: Any, path: str) -> None:
         filesystem.makedirs(filesystem._parent(path), exist_ok=True)
         filesystem.pipe_file(path, content)
 
-    retried(send, shown_url(url), patience(), store.renew, deed="written")
+    change(url, send, "written")
 
 
 class Requested(Background, Generic[T]):

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, cast
 from zmqdata.errors import AlreadyExistsError, NotFoundError
 from zmqdata.files.paths import is_url, shown_url
 from zmqdata.storage.files import LOCAL, FileSystem, filesystem_of
-from zmqdata.storage.reading import SequentialFile, open_remote, put
+from zmqdata.storage.reading import SequentialFile, change, open_remote, put
 
 
 class RemoteFiles:
@@ -71,12 +71,13 @@ class RemoteFiles:
         return int(found["size"] or 0)
 
     def remove(self, path: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            self._filesystem.rm_file(path)
+        # While a process ends, only a client with an open connection can send requests.
+        with contextlib.suppress(NotFoundError):
+            change(path, lambda filesystem, name: filesystem.rm_file(name), "removed")
 
     def remove_folder(self, folder: str) -> None:
         with contextlib.suppress(Exception):
-            self._filesystem.rm(folder, recursive=True)
+            change(folder, lambda filesystem, name: filesystem.rm(name, True), "removed")
 
 
 class FileURLs(RemoteFiles):
