@@ -4,13 +4,35 @@ from __future__ import annotations
 
 import operator
 from abc import abstractmethod
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import suppress
+from operator import length_hint
 from typing import Any
 
-from zmqdata.iterators.base import ElementIterator
+import numpy as np
+
+from zmqdata.failures.exceptions import formatted, text_of
+from zmqdata.iterators.base import END, ElementIterator, Steps
 from zmqdata.iterators.calling import PassedOver
 from zmqdata.iterators.context import Context, Name, Namer, mixed_seed, subgroup
 from zmqdata.iterators.draws import shared_seed
 from zmqdata.iterators.permutation import LaterPart, Order, Permutation
+from zmqdata.iterators.quarantine import LeftOut
+from zmqdata.nodes.base import FileRows
+
+_AT_ONCE = 1024
+"""Most rows that are decoded together where the elements are rows."""
+BYTES_AT_ONCE = 4 << 20
+"""Size of rows beyond which fewer are decoded together."""
+
+
+def suitable_rows(size: int, rows: int) -> int:
+    """Return how many rows to make elements of together, given the size of some.
+
+    >>> suitable_rows(10, 10), suitable_rows(10 << 20, 10)
+    (1024, 4)
+    """
+    return max(1, min(_AT_ONCE, BYTES_AT_ONCE * rows // max(size, 1)))
 
 
 def place(state: Any) -> int:
@@ -224,6 +246,171 @@ class PartsIterator(IndexedIterator):
             raise PassedOver
         self._passed_over = self.begun + ahead
         next(self)
+
+
+class DecodingIterator(PartsIterator):
+    """Base of the sources of rows in files, several of which are decoded together. A
+    part is a split.
+    """
+
+    _is_within = True
+
+    def __init__(self, node: FileRows, context: Context) -> None:
+        super().__init__(context, node.split_count)
+        self._node, self._context = node, context
+        self._rows: Iterator[Any] = iter(())
+        self._behind = 0
+
+    @property
+    def _row(self) -> int:
+        """Number of what was decoded and yielded, since ``_go_to`` counts anew."""
+        return self._behind - length_hint(self._rows)
+
+    def _go_to(self, row: int) -> None:
+        self._rows, self._behind = iter(()), row
+
+    def __next__(self) -> Any:
+        for row in self._rows:
+            return row
+        return next(self._more())
+
+    def steps(self) -> Steps:
+        return self._steps()  # type: ignore[return-value]  # the type of all generators
+
+    def _steps(self) -> Generator[Any, None, object]:
+        try:
+            while True:
+                yield from self._rows
+                yield next(self._more())
+        except StopIteration:
+            return END
+
+    @abstractmethod
+    def _more(self) -> Iterator[Any]:
+        """Return an iterator over the next elements, at least one."""
+
+    def _part_number(self) -> int:
+        return self._next if self._order is None else self._order[self._next]
+
+    def _leave_out(self, error: BaseException, where: str, number: int) -> None:
+        """Add what cannot be read to the quarantine, or raise its error."""
+        if self._node.on_error != "skip":
+            raise self._failure(error, where) from error
+        text, split = f"{where}: {type(error).__name__}: {text_of(error)}", number % (1 << 32)
+        place, label = self._context.place, self._node.label
+        left_out = LeftOut(number, label, text, formatted(error), (split, split + 1), place)
+        self._context.quarantine.append(left_out)
+
+    @abstractmethod
+    def _failure(self, error: BaseException, where: str) -> Exception:
+        """Return the error of what cannot be read at a place."""
+
+
+class DrawingIterator(DecodingIterator):
+    """Base of the iterators that read splits in a permutation, some of them at a time,
+    and yield their rows in another permutation. The state is that before these splits,
+    and a number of elements.
+
+    What cannot be read of these splits comes before their rows.
+    """
+
+    def __init__(self, node: Any, context: Context) -> None:
+        super().__init__(node, context)
+        self._permute(node, context, node.split_count)
+        self._place: Any = None  # state before the splits that are open
+        self._opened: list[Any] | None = None  # rows of these splits
+        self._failures: list[Exception] = []
+        self._ends = np.zeros(0, np.int64)
+        self._together = 0
+        self._drawn = Permutation(0, 0)
+
+    @abstractmethod
+    def _loaded(self, splits: Sequence[int]) -> Iterator[tuple[Any, int]]:
+        """Yield the rows of splits, as collections that have a length, each with its
+        size in bytes. Failures go to ``_keep_failure``.
+        """
+
+    def _rows_ahead(self, most: int, unit: int = 1) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Return the numbers of the next rows among those that are open; none at their
+        end, which ends the part. Raise what could not be read.
+
+        Args:
+            most: maximum number of them; 0: as suits single rows.
+            unit: number of rows that ``_row`` counts as one.
+        """
+        if self._opened is None:
+            self._begin_part()
+            self._open_several()
+        first = self._row - len(self._failures)
+        if first < 0:
+            self._behind += 1
+            raise self._failures[first]
+        count = int(self._ends[-1]) if len(self._ends) else 0
+        first *= unit
+        numbers = self._drawn.many(range(first, min(first + (most or self._together), count)))
+        if not len(numbers):
+            self._end_part()
+        return numbers
+
+    def _open_several(self) -> None:
+        self._opened, self._failures, size = [], [], 0
+        for rows, nbytes in self._loaded(self._members()):
+            self._opened.append(rows)
+            size += nbytes
+        self._ends = np.cumsum([len(rows) for rows in self._opened], dtype=np.int64)
+        count = sum(map(len, self._opened))
+        self._together = suitable_rows(size, count)
+        assert self._order is not None
+        self._drawn = Permutation(count, mixed_seed(self._order.seed, self._part))
+
+    def _members(self) -> list[int]:
+        """Return the splits to open together, and pass them."""
+        self._place = IndexedIterator.state(self)
+        found: list[int] = []
+        with suppress(StopIteration):
+            while len(found) < self._node.open_splits:
+                while self._next >= self._stop:
+                    self._advance()
+                found.append(self._part_number())
+                self._next += self._stride
+        return found
+
+    def _keep_failure(self, error: BaseException, where: str, number: int) -> None:
+        try:
+            self._leave_out(error, where, number)
+        except Exception as failed:
+            self._failures.append(failed)
+
+    def _owners(
+        self, numbers: np.ndarray[Any, Any]
+    ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Return the places in ``_opened`` of the collections that have rows with these
+        numbers, and the numbers of the rows in these.
+        """
+        owners = np.searchsorted(self._ends, numbers, side="right")
+        return owners, numbers - np.concatenate([[0], self._ends])[owners]
+
+    @property
+    def in_part(self) -> bool:
+        return self._opened is not None
+
+    def current_split(self) -> tuple[int, int] | None:
+        return None
+
+    def _end_part(self) -> None:
+        if self._opened is None:
+            self._members()
+        self._opened = None
+        self._go_to(0)
+
+    def state(self) -> Any:
+        place = IndexedIterator.state(self) if self._opened is None else self._place
+        return [place, self._row]
+
+    def restore(self, state: Any) -> None:
+        position, row = state
+        IndexedIterator.restore(self, position)
+        self._go_to(row)
 
 
 class FixedIterator(IndexedIterator):

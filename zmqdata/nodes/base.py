@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import weakref
 import zlib
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
@@ -446,6 +447,52 @@ class Ordinal:
 
     def __init__(self, number: int = 0) -> None:
         self.number = number
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileRows(Node):
+    """Base of the sources of rows in files that may be drawn."""
+
+    filenames: tuple[str, ...] = field(metadata=in_label(first_of))
+    """Paths of the files."""
+    batch_size: int | None = None
+    """Maximum number of rows of an element; None: an element is a row."""
+    shuffle: bool = False
+    """True to read in a permutation of the splits, and to draw their rows."""
+    seed: int | None = None
+    """Seed of the permutation; None: that of the context."""
+    reshuffle_each_iteration: bool = True
+    """True to permute anew in each repetition."""
+    open_splits: int = 4
+    """Number of splits whose rows are drawn together."""
+    storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
+    """Arguments of the client of the store that the files lie in."""
+    on_error: str = "raise"
+    """``"skip"`` to leave out what cannot be read."""
+    ordinal: Ordinal = field(default_factory=Ordinal, compare=False, repr=False)
+    """Number of its order among those of the program, if it is drawn once."""
+
+    @property
+    @abstractmethod
+    def split_count(self) -> int:
+        """Number of the splits."""
+
+    @property
+    def kept_order(self) -> Ordinal | None:
+        is_kept = self.shuffle and self.seed is None and not self.reshuffle_each_iteration
+        return self.ordinal if is_kept else None
+
+    @property
+    def split_source(self) -> SplitSource:
+        return IndexSplits(self.split_count)
+
+    @property
+    def batch_rows(self) -> int | None:
+        return None if self.batch_size is None else 0
+
+    def shown(self, number: int) -> str:
+        """Return the name of a file, for errors."""
+        return shown_url(self.filenames[number])
 
 
 _lineages = ByNode()

@@ -6,12 +6,10 @@ of several row groups, which are drawn together.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, takewhile
-from operator import length_hint
 from typing import Any, BinaryIO, ClassVar, NamedTuple
 
 import numpy as np
@@ -20,16 +18,18 @@ import pyarrow as pa
 from zmqdata.elements.columns import Fill, column_of, dict_rows, rows_of
 from zmqdata.elements.specs import UNKNOWN_CARDINALITY
 from zmqdata.errors import DataLossError, DataServiceError
-from zmqdata.failures.exceptions import formatted, text_of
-from zmqdata.files.paths import is_url, shown_url
-from zmqdata.iterators.base import END, ElementIterator, Steps, make_iterator
+from zmqdata.failures.exceptions import text_of
+from zmqdata.files.paths import is_url
+from zmqdata.iterators.base import ElementIterator, make_iterator
 from zmqdata.iterators.calling import failure
-from zmqdata.iterators.context import Context, mixed_seed
-from zmqdata.iterators.indexed import IndexedIterator, PartsIterator
-from zmqdata.iterators.permutation import Permutation
-from zmqdata.iterators.quarantine import LeftOut
-from zmqdata.nodes.base import ByIdentity, Node, Ordinal, first_of, in_label
-from zmqdata.splits import IndexSplits, SplitSource
+from zmqdata.iterators.context import Context
+from zmqdata.iterators.indexed import (
+    BYTES_AT_ONCE,
+    DecodingIterator,
+    DrawingIterator,
+    suitable_rows,
+)
+from zmqdata.nodes.base import ByIdentity, FileRows
 from zmqdata.storage.parquet import (
     UNREADABLE,
     Footer,
@@ -40,44 +40,21 @@ from zmqdata.storage.parquet import (
 )
 from zmqdata.storage.reading import Requested, open_file
 
-_AT_ONCE = 1024
-"""Most rows that are decoded together where the elements are rows."""
-_BYTES_AT_ONCE = 4 << 20
-"""Size of rows beyond which fewer are decoded together."""
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Parquet(ByIdentity, Node):
+class Parquet(ByIdentity, FileRows):
     """Yields the rows of Parquet files."""
 
-    filenames: tuple[str, ...] = field(metadata=in_label(first_of))
-    """Paths of the files."""
     columns: tuple[str, ...]
     """Names of the columns of the elements."""
     schema: bytes = field(repr=False)
     """Schema of the columns, and of those that ``condition`` needs."""
     condition: Any = None
     """Arrow expression that rows must meet; None: all are read."""
-    batch_size: int | None = None
-    """Maximum number of rows of an element; None: an element is a row."""
     nulls: Fill = None
     """Treatment of nulls in batches."""
     table: GroupTable | None = field(default=None, repr=False)
     """The row groups, which are the splits; None: a split is a file."""
-    shuffle: bool = False
-    """True to read in a permutation of the splits, and to draw their rows."""
-    seed: int | None = None
-    """Seed of the permutation; None: that of the context."""
-    reshuffle_each_iteration: bool = True
-    """True to permute anew in each repetition."""
-    open_splits: int = 4
-    """Number of splits whose rows are drawn together."""
-    storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
-    """Arguments of the client of the store that the files lie in."""
-    on_error: str = "raise"
-    """``"skip"`` to leave out what cannot be read."""
-    ordinal: Ordinal = field(default_factory=Ordinal, compare=False, repr=False)
-    """Number of its order among those of the program, if it is drawn once."""
     operation: ClassVar[str] = "from_parquet"
     restoring: ClassVar[str] = "repeats the decoding of its row groups up to the position"
     own_state: ClassVar[int] = 24
@@ -87,17 +64,7 @@ class Parquet(ByIdentity, Node):
         return "files" if self.table is None else "row groups"
 
     @property
-    def kept_order(self) -> Ordinal | None:
-        is_kept = self.shuffle and self.seed is None and not self.reshuffle_each_iteration
-        return self.ordinal if is_kept else None
-
-    @property
-    def split_source(self) -> SplitSource:
-        return IndexSplits(self.split_count)
-
-    @property
     def split_count(self) -> int:
-        """Number of the splits."""
         return len(self.filenames if self.table is None else self.table.groups)
 
     @property
@@ -108,14 +75,6 @@ class Parquet(ByIdentity, Node):
         if self.on_error == "skip":
             return UNKNOWN_CARDINALITY
         return int(np.sum(-(-self.table.rows.astype(np.int64) // (self.batch_size or 1))))
-
-    @property
-    def batch_rows(self) -> int | None:
-        return None if self.batch_size is None else 0
-
-    def shown(self, number: int) -> str:
-        """Return the name of a file, for errors."""
-        return shown_url(self.filenames[number])
 
 
 class _GroupReader:
@@ -166,7 +125,7 @@ class _GroupReader:
         return self._footer, self._file
 
     def _keep(self, number: int, footer: Footer) -> None:
-        if sum(len(one.content) for one in self._kept.values()) > _BYTES_AT_ONCE:
+        if sum(len(one.content) for one in self._kept.values()) > BYTES_AT_ONCE:
             self._kept.clear()
         self._kept[number] = footer
 
@@ -185,7 +144,7 @@ class _GroupReader:
         """
         footer, file = self._opened(group[0])
         described = footer.metadata.row_group(group[1])
-        rows = rows or _suitable(described.total_byte_size, described.num_rows)
+        rows = rows or suitable_rows(described.total_byte_size, described.num_rows)
         name, condition = self._node.shown(group[0]), self._node.condition
         beside = takewhile(lambda one: one[0] == group[0], upcoming)
         then = (number for _, number in beside)
@@ -204,11 +163,6 @@ class _GroupReader:
         if self._file is not None:
             self._file.close()
         self._file = self._footer = None
-
-
-def _suitable(size: int, rows: int) -> int:
-    """Return how many rows to make elements of together, given the size of some."""
-    return max(1, min(_AT_ONCE, _BYTES_AT_ONCE * rows // max(size, 1)))
 
 
 def _of_size(batches: Iterator[Any], size: int | None, passed: int) -> Iterator[Any]:
@@ -245,46 +199,20 @@ def _reading(node: Parquet, context: Context) -> ElementIterator:
     return (DrawnRowsIterator if node.shuffle else ParquetIterator)(node, context)
 
 
-class ParquetIterator(PartsIterator):
+class ParquetIterator(DecodingIterator):
     """Yields the rows of row groups in order. Its state has the row group of the split,
     and the number of rows, or batches, before it in that.
     """
 
-    _is_within = True
+    _node: Parquet
 
     def __init__(self, node: Parquet, context: Context) -> None:
-        super().__init__(context, node.split_count)
-        self._node, self._context = node, context
+        super().__init__(node, context)
         self._kept: dict[int, Footer] = {}
         self._reader = _GroupReader(node, self._kept)
         self._groups: list[tuple[int, int]] | None = None  # None: no split is open
         self._batches: Iterator[Any] | None = None
-        self._rows: Iterator[Any] = iter(())
-        self._reached = self._behind = 0
-
-    @property
-    def _row(self) -> int:
-        """Number of elements before the next in its row group."""
-        return self._behind - length_hint(self._rows)
-
-    def _go_to(self, row: int) -> None:
-        self._rows, self._behind = iter(()), row
-
-    def __next__(self) -> Any:
-        for row in self._rows:
-            return row
-        return next(self._more())
-
-    def steps(self) -> Steps:
-        return self._steps()  # type: ignore[return-value]  # the type of all generators
-
-    def _steps(self) -> Generator[Any, None, object]:
-        try:
-            while True:
-                yield from self._rows
-                yield next(self._more())
-        except StopIteration:
-            return END
+        self._reached = 0
 
     def _more(self) -> Iterator[Any]:
         """Return an iterator over the next elements, at least one."""
@@ -359,15 +287,6 @@ class ParquetIterator(PartsIterator):
             return self._reader.name_of(self._groups[self._reached])
         return self._node.shown(self._part) if self._node.table is None else ""
 
-    def _leave_out(self, error: BaseException, where: str, number: int) -> None:
-        """Add what cannot be read to the quarantine, or raise its error."""
-        if self._node.on_error != "skip":
-            raise self._failure(error, where) from error
-        text, split = f"{where}: {type(error).__name__}: {text_of(error)}", number % (1 << 32)
-        place, label = self._context.place, self._node.label
-        left_out = LeftOut(number, label, text, formatted(error), (split, split + 1), place)
-        self._context.quarantine.append(left_out)
-
     def _failure(self, error: BaseException, where: str) -> Exception:
         # Arrow raises OSError for damaged pages, too, and without a number.
         is_told = isinstance(error, DataServiceError) and not isinstance(error, DataLossError)
@@ -385,9 +304,6 @@ class ParquetIterator(PartsIterator):
     @property
     def _position(self) -> int:
         return (self._reached << 40) + self._row
-
-    def _part_number(self) -> int:
-        return self._next if self._order is None else self._order[self._next]
 
     def _end_part(self) -> None:
         self._groups = self._batches = None
@@ -420,58 +336,24 @@ class _SplitTable(NamedTuple):
     """Number of what is left out, if it is."""
 
 
-class DrawnRowsIterator(ParquetIterator):
-    """Reads the splits in a permutation, some of them at a time, and yields their rows
-    in another permutation. Its state is that before these splits, and a number of
-    elements.
-
-    What cannot be read of these splits comes before their rows.
-    """
-
-    def __init__(self, node: Parquet, context: Context) -> None:
-        super().__init__(node, context)
-        self._permute(node, context, node.split_count)
-        self._before: Any = None
-        self._tables: list[Any] | None = None  # rows of the row groups that are open
-        self._failures: list[Exception] = []
-        self._count = self._together = 0
-        self._ends = np.zeros(0, np.int64)
-        self._drawn = Permutation(0, 0)
+class DrawnRowsIterator(DrawingIterator, ParquetIterator):
+    """Yields the rows of several row groups, drawn together."""
 
     def _next_batch(self) -> Any:
-        if self._tables is None:
-            self._begin_part()
-            self._open_several()
-        row = self._row
-        if row < len(self._failures):
-            self._behind += 1
-            raise self._failures[row]
-        size = self._node.batch_size
-        first = (row - len(self._failures)) * (size or 1)
-        stop = min(first + (size or self._together), self._count)
-        if first < stop:
-            return self._at(self._drawn.many(range(first, stop)))
-        self._end_part()
-        return None
+        numbers = self._rows_ahead(self._node.batch_size or 0, self._node.batch_size or 1)
+        return self._at(numbers) if len(numbers) else None
 
-    def _open_several(self) -> None:
-        self._tables, self._failures = [], []
-        members = self._members()
+    def _loaded(self, splits: Sequence[int]) -> Iterator[tuple[Any, int]]:
         if is_url(self._node.filenames[0]):
-            asked = [Requested(partial(self._tables_of, split, None)) for split in members]
+            asked = [Requested(partial(self._tables_of, split, None)) for split in splits]
             found = [one.result() or [] for one in asked]
         else:
-            found = [self._tables_of(split, self._reader) for split in members]
+            found = [self._tables_of(split, self._reader) for split in splits]
         for table, error, where, number in chain.from_iterable(found):
             if error is None:
-                self._tables.append(table)
+                yield table, table.nbytes
             else:
                 self._keep_failure(error, where, number)
-        self._ends = np.cumsum([len(table) for table in self._tables])
-        self._count = sum(map(len, self._tables))
-        self._together = _suitable(sum(table.nbytes for table in self._tables), self._count)
-        assert self._order is not None
-        self._drawn = Permutation(self._count, mixed_seed(self._order.seed, self._part))
 
     def _tables_of(self, split: int, reader: _GroupReader | None) -> list[_SplitTable]:
         """Return the row groups of a split, read by a reader, or by one of its own."""
@@ -494,54 +376,17 @@ class DrawnRowsIterator(ParquetIterator):
                 found.append(_SplitTable(None, error, where, number))
         return found
 
-    def _members(self) -> list[int]:
-        """Return the splits to open together, and pass them."""
-        self._before = IndexedIterator.state(self)
-        found: list[int] = []
-        with suppress(StopIteration):
-            while len(found) < self._node.open_splits:
-                while self._next >= self._stop:
-                    self._advance()
-                found.append(super()._part_number())
-                self._next += self._stride
-        return found
-
-    def _keep_failure(self, error: BaseException, where: str, number: int) -> None:
-        try:
-            self._leave_out(error, where, number)
-        except Exception as failed:
-            self._failures.append(failed)
-
     def _at(self, numbers: np.ndarray[Any, Any]) -> Any:
         """Return the rows of the open tables with these numbers, as one batch."""
-        assert self._tables is not None
-        owners = np.searchsorted(self._ends, numbers, side="right")
+        assert self._opened is not None
+        owners, own_numbers = self._owners(numbers)
         parts, places = [], []
         for owner in np.unique(owners).tolist():
             own = np.flatnonzero(owners == owner)
-            table = self._tables[owner]
-            first = self._ends[owner] - len(table)
-            parts.append(table.take(numbers[own] - first))
+            parts.append(self._opened[owner].take(own_numbers[own]))
             places.append(own)
         order = np.argsort(np.concatenate(places))
         return _joined(pa.concat_tables(parts).take(order).to_batches())
 
     def _where(self) -> str:
         return "rows that are drawn together"
-
-    @property
-    def in_part(self) -> bool:
-        return self._tables is not None
-
-    def current_split(self) -> tuple[int, int] | None:
-        return None
-
-    def _end_part(self) -> None:
-        if self._tables is None:
-            self._members()
-        self._tables = None
-        self._go_to(0)
-
-    def state(self) -> Any:
-        place = IndexedIterator.state(self) if self._tables is None else self._before
-        return [place, 0, self._row]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import sys
 import time
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
@@ -36,6 +37,8 @@ WHOLE = 64 << 20
 """Maximum size of an object whose server answers a later range with all of it."""
 BLOCK = 8 << 20
 """Size of the ranges of a file that is read in order."""
+_TAIL = 1 << 20
+"""Size of the ranges of a file behind the part that is read."""
 _RANGE = re.compile(r"bytes (?:(\d+)-\d+|\*)/(\d+)")
 _ETAGS = (
     "ETag",
@@ -510,10 +513,11 @@ class SequentialFile(io.RawIOBase):
 
     Args:
         file: the file.
+        stop: position behind which little is read.
     """
 
-    def __init__(self, file: RemoteFile) -> None:
-        self._file = file
+    def __init__(self, file: RemoteFile, stop: int = sys.maxsize) -> None:
+        self._file, self._stop = file, stop
         self.name = file.name
         self._position = self._begin = 0
         self._block = memoryview(b"")
@@ -543,10 +547,12 @@ class SequentialFile(io.RawIOBase):
     def _at(self, position: int) -> memoryview:
         """Return bytes from a position on, of the block that holds it."""
         if not self._begin <= position < self._begin + len(self._block):
-            body = self._file.read_range(position, position + BLOCK)
-            self._begin, self._block = position, memoryview(body)
-            following, size = position + BLOCK, self._file.size
-            self._file.expect([(following, min(following + BLOCK, size))][: following < size])
+            is_tail = position >= self._stop
+            following = position + _TAIL if is_tail else min(position + BLOCK, self._stop)
+            self._begin = position
+            self._block = memoryview(self._file.read_range(position, following))
+            end = min(following + BLOCK, self._stop, self._file.size)
+            self._file.expect([(following, end)] if following < end else ())
         return self._block[position - self._begin :]
 
     def close(self) -> None:
