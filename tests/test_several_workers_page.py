@@ -114,6 +114,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     for letter in "ab":
         (folder / f"{letter}.txt").write_text("".join(f"{letter}{n}\n" for n in range(4)))
         (folder / f"{letter}.csv").write_text("1\n2\n")
+        (folder / f"{letter}.jsonl").write_text('{"n": 1}\n')
         with zmqdata.TFRecordWriter(str(folder / f"{letter}.tfrecord")) as writer:
             writer.write(letter.encode())
         names.append(str(folder / letter))
@@ -138,6 +139,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "TFRecordDataset": zmqdata.TFRecordDataset(files(".tfrecord")),
         "FixedLengthRecordDataset": zmqdata.FixedLengthRecordDataset(files(".txt"), 3),
         "from_parquet": Dataset.from_parquet(folder / "n.parquet"),
+        "from_jsonl": Dataset.from_jsonl(files(".jsonl")),
         "from_tensors": Dataset.from_tensors(np.arange(3)),
         "from_generator": Dataset.from_generator(lambda: iter(range(COUNT))),
         "from_iterable": Dataset.from_iterable([*range(COUNT)]),

@@ -18,7 +18,7 @@ RECIPES = {
         "lambda path: Dataset.from_list(pyarrow.parquet.read_table(path).to_pylist()))"
     ),
     "from_csv read_csv csv": 'zmqdata.CsvDataset("rows.csv", [np.int64, np.float32], header=True)',
-    "from_json from_jsonl read_json": 'zmqdata.TextLineDataset("rows.jsonl").map(json.loads)',
+    "from_json read_json": 'Dataset.from_jsonl("rows.jsonl")',
     "from_text from_lines read_text": 'zmqdata.TextLineDataset("lines.txt")',
     "from_tfrecord from_tfrecords read_tfrecords": 'zmqdata.TFRecordDataset("rows.tfrecord")',
     "from_sql read_sql": (

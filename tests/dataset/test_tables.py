@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from zmqdata.dataset import Dataset, tables
-from zmqdata.errors import DataLossError, InvalidArgumentError, NoFilesMatchedError
+from tests.kit.objectstore import object_store
+from zmqdata.dataset import Dataset, TextLineDataset, tables
+from zmqdata.errors import (
+    DataLossError,
+    InvalidArgumentError,
+    NoFilesMatchedError,
+    NotFoundError,
+)
 
 
 def write(path: Path, **columns: Any) -> str:
@@ -155,3 +163,81 @@ def test_pyarrow_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delattr("zmqdata.storage.parquet", raising=False)
     with pytest.raises(ImportError, match=r"pip install 'zmqdata\[parquet\]'"):
         Dataset.from_parquet("f")
+
+
+def test_json_lines_come_by_name_pattern_folder_and_list(tmp_path: Path) -> None:
+    """Each form finds the files; a folder has those with known endings."""
+    for name in ("a.jsonl", "b ü#.ndjson", "c/d.jsonl.gz", "e.txt", "_t/f.jsonl", ".g.jsonl"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(gzip.compress(b"1") if name.endswith(".gz") else b"1\n2")
+    (tmp_path / "h.jsonl").touch()
+
+    def count(paths: Any) -> int:
+        return len(list(Dataset.from_jsonl(paths)))
+
+    assert count(tmp_path) == 5
+    assert count(tmp_path / "*.txt") == count([tmp_path / "a.jsonl"]) == 2
+    assert count(tmp_path / "h.jsonl") == 0
+    with pytest.raises(NoFilesMatchedError, match=r"from_jsonl\(\): .*\*\.jsonl"):
+        count(tmp_path / "absent.jsonl")
+
+
+def test_the_compression_can_be_given(tmp_path: Path) -> None:
+    """A given compression is that of all files, whatever their names; without one, the
+    name counts more than the content.
+    """
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(b"1\n2")
+    assert list(Dataset.from_jsonl(path, compression=None)) == [1, 2]
+    with pytest.raises(DataLossError, match="cannot be unpacked as GZIP"):
+        list(Dataset.from_jsonl(path))
+    path.write_bytes(zlib.compress(b"3"))
+    assert list(Dataset.from_jsonl(path, compression="ZLIB")) == [3]
+
+
+def test_files_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
+    """An absent object is an error when the dataset is made, unless it is left out."""
+    (tmp_path / "a.jsonl").write_text("1")
+    with object_store() as store:
+        paths = [store.url("/b.jsonl"), str(tmp_path / "a.jsonl")]
+        with pytest.raises(NotFoundError, match=r"b\.jsonl"):
+            Dataset.from_jsonl(paths)
+        iterator = iter(Dataset.from_jsonl(paths, on_error="skip"))
+        assert list(iterator) == [1]
+        assert "/b.jsonl" in iterator.quarantine[0].error
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"columns": []}, "at least one column"),
+        ({"compression": "gzip"}, 'compression must be "infer" or None or "GZIP"'),
+        ({"batch_rows": 0}, "batch_rows"),
+        ({"on_error": "retry"}, "on_error"),
+        ({"open_splits": 0}, "open_splits"),
+        ({"seed": 1}, r"from_jsonl\(\) got seed 1 without shuffle=True"),
+        ({"storage_options": 1}, "storage_options"),
+    ],
+    ids=str,
+)
+def test_bad_arguments_of_json_lines_are_refused(
+    tmp_path: Path, options: dict[str, Any], text: str
+) -> None:
+    """An argument that cannot work is an error at the call, which says why."""
+    (tmp_path / "f").write_text("1")
+    with pytest.raises((ValueError, TypeError), match=text):
+        Dataset.from_jsonl(tmp_path / "f", **options)
+
+
+def test_zstandard_is_named_where_it_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The call says which extra brings zstandard, for each source of packed files."""
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    (tmp_path / "f.jsonl.zst").touch()
+    remedy = r"pip install 'zmqdata\[zstd\]'"
+    with pytest.raises(ImportError, match=remedy):
+        Dataset.from_jsonl(tmp_path)
+    with pytest.raises(ImportError, match=remedy):
+        TextLineDataset("f", "ZSTD")

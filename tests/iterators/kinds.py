@@ -148,6 +148,8 @@ def files() -> Path:
         base.execute("CREATE TABLE numbers (x)")
         base.executemany("INSERT INTO numbers VALUES (?)", [(x,) for x in range(4)])
     pq.write_table(pa.table({"n": np.arange(7)}), folder / "n.parquet", row_group_size=2)
+    (folder / "n.jsonl").write_text('{"n": 1}\n\n{"n": 2}\n{"n": 3}\n')
+    (folder / "m.jsonl").write_text('{"n": 4}')
     Dataset.range(7).save(folder / "saved")
     Dataset.range(9).save(folder / "shards", shard_func=lambda x: x % 4)
     save_in_chunks(str(folder / "chunks"))
@@ -225,6 +227,9 @@ SOURCES: list[Make] = [
     lambda n: Dataset.load(files() / "chunks", reader_func=in_turn, wait=True).take(n),
     lambda n: Dataset.from_parquet(
         files() / "n.parquet", shuffle=n > 2, batch_rows=n or None, open_splits=2
+    ).map(column_total),
+    lambda n: Dataset.from_jsonl(
+        [files() / "n.jsonl", files() / "m.jsonl"], shuffle=n > 2, batch_rows=n or None
     ).map(column_total),
 ]
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from zmqdata import operations
 from zmqdata.config.checks import at_least, integer, optional_seed, refuse
@@ -27,12 +27,22 @@ from zmqdata.errors import InvalidArgumentError, NoFilesMatchedError
 from zmqdata.files.paths import shown_url
 from zmqdata.machine.descriptors import shortage_explained
 from zmqdata.storage.listing import files_in
+from zmqdata.storage.packed import (
+    ENDINGS,
+    compression_by_name,
+    compression_of,
+    zstandard_module,
+)
 from zmqdata.storage.reading import Identity, RemoteFile, open_file
 
 if TYPE_CHECKING:
     from zmqdata.storage.parquet import Footer
 
+N = TypeVar("N")
+T = TypeVar("T")
 _AT_A_TIME = 64
+_COMPRESSIONS = ("GZIP", "ZLIB", "ZSTD", "BZ2", "XZ")
+_JSON_LINES = tuple(f".{kind}{end}" for end in ("", *ENDINGS) for kind in ("jsonl", "ndjson"))
 _LARGE = 10**9
 """Packed size of a row group beyond which the user is warned."""
 
@@ -139,12 +149,7 @@ class Tables(DatasetMethods[D]):
                 "from_parquet() got `nulls` without `batch_rows`: in rows, a null is None. Leave "
                 "it out, or pass batch_rows"
             )
-        shuffled = flag("shuffle", shuffle)
-        if seed is not None and not shuffled:
-            raise ValueError(
-                f"from_parquet() got seed {integer('seed', seed)} without shuffle=True. Without "
-                "shuffling the seed has no effect: leave it out, or set shuffle=True"
-            )
+        drawing = _drawing("from_parquet()", shuffle, seed, reshuffle_each_iteration, open_splits)
         options = store_options(storage_options)
         listed = _table_files("from_parquet()", paths, (".parquet",), options)
         files = tuple(name for name, _ in listed)
@@ -162,21 +167,137 @@ class Tables(DatasetMethods[D]):
             batch_size=size,
             nulls=None if nulls is None else plan.nulls(nulls),
             table=None if by_file else plan.table(),
-            shuffle=shuffled,
-            seed=optional_seed(seed),
-            reshuffle_each_iteration=flag("reshuffle_each_iteration", reshuffle_each_iteration),
-            open_splits=at_least("open_splits", open_splits, 1),
             storage_options=options,
             on_error=on_error,
             site=call_site(),
+            **drawing,
+        )
+        number_order(made)
+        return cls._wrap(made)
+
+    @classmethod
+    def from_jsonl(
+        cls,
+        paths: FileNames,
+        *,
+        columns: Sequence[str] | None = None,
+        compression: Literal["infer", "GZIP", "ZLIB", "ZSTD", "BZ2", "XZ"] | None = "infer",
+        batch_rows: int | None = None,
+        shuffle: bool = False,
+        seed: int | None = None,
+        reshuffle_each_iteration: bool = True,
+        open_splits: int = 4,
+        on_error: Literal["raise", "skip"] = "raise",
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> D:
+        """Return a dataset of the lines of JSON Lines files, as ``json.loads`` gives
+        them.
+
+        A split is 32 MB of a plain file, or a whole packed file. Blank lines and a byte
+        order mark are passed over.
+
+        Args:
+            paths: a name, a glob pattern, a folder, a URL, or several of them. Of a
+                folder all ``*.jsonl`` and ``*.ndjson`` files at any depth are read,
+                packed or not, except those whose name, or folder, begins with ``_`` or
+                a dot.
+            columns: keys of the objects to read, in this order; None: all. An object
+                that lacks one is an error.
+            compression: ``"infer"``: by the end of each name, ``.gz``, ``.zst``,
+                ``.bz2`` or ``.xz``, or else by the first bytes of the file. None: no
+                file is packed. Otherwise, all are packed so.
+            batch_rows: elements are dicts of columns with up to this many rows, which
+                must have the same keys. A batch ends with its split. None: elements are
+                the values of lines.
+            shuffle: read the splits in a random order, and draw lines from
+                ``open_splits`` of them at a time, all of which are in memory, unpacked.
+            seed: fixes the orders; None: drawn for each iterator, or by
+                ``set_random_seed``.
+            reshuffle_each_iteration: True if each iteration and repetition has a
+                different order.
+            open_splits: number of splits whose lines are drawn together.
+            on_error: ``"skip"`` leaves out lines that are no JSON or lack keys, and
+                what cannot be read of a file, and adds them to
+                ``iterator.quarantine``.
+            storage_options: arguments of the client of the store, for URLs.
+
+        Raises:
+            ImportError: a file is packed with zstd, and zstandard is missing: ``pip
+                install 'zmqdata[zstd]'``.
+            NoFilesMatchedError: nothing matches one of the paths.
+
+        >>> import os, tempfile
+        >>> from zmqdata.dataset import Dataset
+        >>> path = os.path.join(tempfile.mkdtemp(), "letters.jsonl")
+        >>> lines = ['{"letter": "a", "n": [1, 2]}', '{"letter": "b", "n": [3]}']
+        >>> _ = open(path, "w").write(chr(10).join(lines))
+        >>> next(iter(Dataset.from_jsonl(path)))
+        {'letter': 'a', 'n': array([1, 2])}
+        >>> list(Dataset.from_jsonl(path, columns=["letter"], batch_rows=2))
+        [{'letter': array(['a', 'b'], dtype=object)}]
+
+        Has no counterpart in tf.data. A list of numbers, or of equally long lists of
+        numbers, is an array, and a list of texts an array of objects; any other list
+        stays one. Lines may differ in their types.
+        """
+        _check_choice("compression", compression, ("infer", None, *_COMPRESSIONS))
+        _check_choice("on_error", on_error, ("raise", "skip"))
+        size = None if batch_rows is None else at_least("batch_rows", batch_rows, 1)
+        drawing = _drawing("from_jsonl()", shuffle, seed, reshuffle_each_iteration, open_splits)
+        options = store_options(storage_options)
+        files = [name for name, _ in _table_files("from_jsonl()", paths, _JSON_LINES, options)]
+
+        def look(name: str) -> tuple[bytes, Identity] | Exception:
+            try:
+                return operations.jsonl.look_at(name, options)
+            except operations.files.READ_ERRORS as error:
+                return error
+
+        looks = [one or (b"", Identity(-1)) for one in _all_read(files, look, on_error == "skip")]
+        packed = [
+            compression_by_name(name) or compression_of(head)
+            if compression == "infer"
+            else compression or ""
+            for name, (head, _) in zip(files, looks, strict=True)
+        ]
+        if "ZSTD" in packed:
+            zstandard_module()
+        made = operations.jsonl.JsonLines(
+            filenames=tuple(files),
+            compressions=tuple(packed),
+            identities=tuple(identity for _, identity in looks),
+            columns=None if columns is None else tuple(_names(columns)),
+            batch_size=size,
+            storage_options=options,
+            on_error=on_error,
+            site=call_site(),
+            **drawing,
         )
         number_order(made)
         return cls._wrap(made)
 
 
-def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+def _drawing(
+    operation: str, shuffle: Any, seed: Any, reshuffles: Any, open_splits: Any
+) -> dict[str, Any]:
+    """Return the arguments of a source whose rows may be drawn."""
+    shuffled = flag("shuffle", shuffle)
+    if seed is not None and not shuffled:
+        raise ValueError(
+            f"{operation} got seed {integer('seed', seed)} without shuffle=True. Without "
+            "shuffling the seed has no effect: leave it out, or set shuffle=True"
+        )
+    return {
+        "shuffle": shuffled,
+        "seed": optional_seed(seed),
+        "reshuffle_each_iteration": flag("reshuffle_each_iteration", reshuffles),
+        "open_splits": at_least("open_splits", open_splits, 1),
+    }
+
+
+def _check_choice(name: str, value: Any, choices: tuple[str | None, ...]) -> None:
     if value not in choices:
-        refuse(name, value, " or ".join(f'"{choice}"' for choice in choices))
+        refuse(name, value, " or ".join(f'"{choice}"' if choice else "None" for choice in choices))
 
 
 def _table_files(
@@ -237,8 +358,19 @@ def _footers(
             kept.put(name, identity, footer)
         return footer
 
+    yield from _all_read(files, read, skipping)
+    if any(identity for _, identity in files):
+        kept.forget_old(time.time())
+
+
+def _all_read(
+    files: Sequence[N], read: Callable[[N], T | Exception], skipping: bool
+) -> Iterator[T | None]:
+    """Yield what a function returns of files, some at a time; None for its failures if
+    they are left out, and another file can be read.
+    """
     failed, some = None, False
-    with ThreadPoolExecutor(min(_AT_A_TIME, len(files)), "zmqdata-footers") as pool:
+    with ThreadPoolExecutor(min(_AT_A_TIME, len(files)), "zmqdata-files") as pool:
         for found in pool.map(read, files):
             if not isinstance(found, Exception):
                 some = True
@@ -248,8 +380,6 @@ def _footers(
             if not skipping:
                 break
             yield None
-    if any(identity for _, identity in files):
-        kept.forget_old(time.time())
     if failed is not None and not (some and skipping):
         raise failed
 
