@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import zmqdata
@@ -43,19 +44,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def names(folder: Path) -> Iterator[dict[str, Any]]:
-    """Return the names that recipes use. Tables of other libraries are stand-ins with
-    the methods that a recipe calls.
+    """Return the names that recipes use. Other libraries are stand-ins with the methods
+    that a recipe calls.
     """
-    table = SimpleNamespace(to_pylist=lambda: ROWS, to_dicts=lambda: ROWS)
+    table = pa.table({"x": [1], "y": [0.5]})
     ds = Dataset.range(40)
     with LocalCluster(1, in_process=True) as cluster:
         yield {
             **{"np": np, "json": json, "zmqdata": zmqdata, "Dataset": Dataset},
             **{"ds": ds, "other": ds, "rows": ROWS, "x": np.arange(40), "y": np.arange(40)},
             **{"rows_dataset": Dataset.from_list(ROWS), "f": lambda x: x, "train": lambda batch: 0},
-            **{"table": table, "polars_frame": table, "service": cluster.target},
+            **{"table": table, "service": cluster.target},
             "tf_dataset": SimpleNamespace(as_numpy_iterator=lambda: iter(ROWS)),
-            "frame": SimpleNamespace(to_dict=lambda orient: {"x": [1], "y": [0.5]}),
             "pyarrow": SimpleNamespace(parquet=SimpleNamespace(read_table=lambda path: table)),
             "pandas": SimpleNamespace(DataFrame=len),
             "read_tar": lambda path: iter([path]),

@@ -140,6 +140,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "FixedLengthRecordDataset": zmqdata.FixedLengthRecordDataset(files(".txt"), 3),
         "from_parquet": Dataset.from_parquet(folder / "n.parquet"),
         "from_jsonl": Dataset.from_jsonl(files(".jsonl")),
+        "from_arrow": Dataset.from_arrow(pa.table({"n": np.arange(9)})),
         "from_tensors": Dataset.from_tensors(np.arange(3)),
         "from_generator": Dataset.from_generator(lambda: iter(range(COUNT))),
         "from_iterable": Dataset.from_iterable([*range(COUNT)]),

@@ -29,9 +29,9 @@ RECIPES = {
         'Dataset.list_files("*.tar").flat_map('
         "lambda path: Dataset.from_generator(read_tar, args=(path,)))"
     ),
-    "from_pandas from_dataframe from_df": 'Dataset.from_tensor_slices(frame.to_dict("list"))',
-    "from_arrow from_table": "Dataset.from_list(table.to_pylist())",
-    "from_polars": "Dataset.from_list(polars_frame.to_dicts())",
+    "from_arrow from_table from_pandas from_dataframe from_df from_polars": (
+        "Dataset.from_arrow(table)"
+    ),
     "from_tensor_slices from_numpy from_array from_tensor": "Dataset.from_tensor_slices(x)",
     "from_tensors from_arrays from_dict": 'Dataset.from_tensor_slices({"x": x, "y": y})',
     "from_list from_items from_rows from_dicts from_records": "Dataset.from_list(rows)",

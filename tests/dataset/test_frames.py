@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from zmqdata.dataset import Dataset
@@ -49,6 +50,40 @@ def test_tables_are_refused_wherever_their_columns_would_get_lost(frame: Any) ->
         Dataset.from_iterable(frame)
     with pytest.raises(Exception, match="yield its rows"):
         list(Dataset.from_generator(lambda: frame))
+
+
+class Table:
+    """Table with what Arrow, and what a loop, see of it."""
+
+    columns = ("a",)
+
+    def __arrow_c_stream__(self, requested: object = None) -> object:
+        return pa.table({"a": [1, 2]}).__arrow_c_stream__(requested)
+
+
+def test_tables_that_arrow_reads_are_sources_of_rows() -> None:
+    """``from_source`` and ``from_tensor_slices`` yield the rows of a table. Within a
+    structure, and in a loop, it is refused with the method that reads it.
+    """
+    rows = [{"a": 1}, {"a": 2}]
+    assert list(Dataset.from_source(Table())) == rows
+    assert list(Dataset.from_tensor_slices(Table())) == rows
+    assert sorted(row["a"] for row in Dataset.from_source(Table(), shuffle=True, seed=1)) == [1, 2]
+    kept = Dataset.from_source(
+        pa.table({"a": range(30)}), shuffle=True, reshuffle_each_iteration=False
+    )
+    assert list(kept) == list(kept) != list(Dataset.from_source(pa.table({"a": range(30)})))
+    for call in Dataset.from_iterable, lambda table: Dataset.from_tensor_slices({"x": table}):
+        with pytest.raises(TypeError, match=r"pass it to from_arrow\(\), for rows as dicts"):
+            call(pa.table({"a": [1]}))
+
+
+def test_columns_that_arrow_reads_have_no_rows() -> None:
+    """A single column is no table."""
+    with pytest.raises(TypeError, match=r"scalars of its library.*to_pylist\(\)"):
+        Dataset.from_source(pa.chunked_array([[1, 2]]))
+    with pytest.raises(TypeError, match="ChunkedArray that Arrow cannot read as a table"):
+        Dataset.from_arrow(pa.chunked_array([[1, 2]]))
 
 
 def test_mappings_are_no_sources() -> None:

@@ -241,3 +241,31 @@ def test_zstandard_is_named_where_it_is_missing(
         Dataset.from_jsonl(tmp_path)
     with pytest.raises(ImportError, match=remedy):
         TextLineDataset("f", "ZSTD")
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"nulls": "mask"}, r"from_arrow\(\) got `nulls` without `batch_rows`"),
+        ({"nulls": "all", "batch_rows": 1}, "nulls"),
+        ({"nulls": {"x": 1}, "batch_rows": 1}, "column 'x'"),
+        ({"nulls": {"n": "a"}, "batch_rows": 1}, "does not fit 'n'"),
+        ({"nulls": "mask", "batch_rows": 1}, "'n_valid'"),
+        ({"batch_rows": 0}, "batch_rows"),
+    ],
+    ids=str,
+)
+def test_bad_arguments_of_tables_are_refused(options: dict[str, Any], text: str) -> None:
+    """An argument that cannot work is an error at the call, which says why."""
+    table = pa.table({"n": [1], "n_valid": [True]})
+    with pytest.raises((ValueError, TypeError), match=text):
+        Dataset.from_arrow(table, **options)
+
+
+def test_tables_need_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call that reads a table says which extra brings pyarrow."""
+    monkeypatch.setitem(sys.modules, "zmqdata.operations.arrow", None)
+    monkeypatch.delattr("zmqdata.operations.arrow", raising=False)
+    for call in Dataset.from_arrow, Dataset.from_source, Dataset.from_tensor_slices:
+        with pytest.raises(ImportError, match=r"pip install 'zmqdata\[parquet\]'"):
+            call(pa.table({"n": [1]}))

@@ -231,6 +231,9 @@ SOURCES: list[Make] = [
     lambda n: Dataset.from_jsonl(
         [files() / "n.jsonl", files() / "m.jsonl"], shuffle=n > 2, batch_rows=n or None
     ).map(column_total),
+    lambda n: Dataset.from_arrow(
+        pa.table({"n": np.arange(2 * n)}), batch_rows=n if n > 2 else None
+    ).map(column_total),
 ]
 
 

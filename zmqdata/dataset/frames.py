@@ -1,4 +1,5 @@
-"""Refusal of data frames and tables where an index would mean a column or a label.
+"""Data frames and tables where an index would mean a column or a label: which of them
+have rows that Arrow can read, and refusal of the others.
 
 No library is imported; a frame is recognised by its type (``elements.tensors``).
 """
@@ -8,6 +9,16 @@ from __future__ import annotations
 from typing import Any
 
 from zmqdata.elements.tensors import sort_of
+
+
+def is_table(value: Any) -> bool:
+    """Return True if Arrow can read the rows of a data frame or table, which has
+    columns; False for a single column.
+    """
+    kind = type(value)
+    return hasattr(kind, "__arrow_c_stream__") and (
+        hasattr(kind, "columns") or hasattr(kind, "schema")
+    )
 
 
 def refuse_frame(name: str, value: Any, by_index: bool = False) -> None:
@@ -24,7 +35,9 @@ def refuse_frame(name: str, value: Any, by_index: bool = False) -> None:
     """
     kind = type(value)
     has_labels, has_list = hasattr(kind, "iloc"), hasattr(kind, "to_pylist")
-    if sort_of(kind) == "frame":
+    if is_table(value):
+        what, remedy = "its columns", "pass it to from_arrow(), for rows as dicts"
+    elif sort_of(kind) == "frame":
         what, remedy = "its columns", _FRAME if has_labels else _TABLE if has_list else _OTHER
     elif by_index and has_labels and hasattr(kind, "to_numpy"):
         what, remedy = "labels of its index", _SERIES

@@ -10,9 +10,10 @@ from typing import Any
 from zmqdata import operations
 from zmqdata.config.checks import optional_seed, refuse
 from zmqdata.dataset.arguments import call_site, flag
-from zmqdata.dataset.frames import refuse_frame
+from zmqdata.dataset.frames import is_table, refuse_frame
 from zmqdata.dataset.parts import D, DatasetMethods
 from zmqdata.dataset.seeds import number_order
+from zmqdata.dataset.tables import table_node
 from zmqdata.elements.conversion import as_element
 from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.specs import merge_specs, retyped_by_spec, spec_of, spec_of_alike
@@ -137,7 +138,8 @@ class Sequences(DatasetMethods[D]):
         Args:
             seq: an object with ``__len__`` and ``__getitem__``. It is not copied here,
                 so do not modify it. Arrays and tensors that it returns are copied, and
-                lists become arrays.
+                lists become arrays. A data frame or table is read by its rows, as by
+                ``from_arrow``.
             shuffle: read all elements in a random order, which needs no memory.
             seed: fixes the orders; None: drawn for each iterator, or by
                 ``set_random_seed``.
@@ -145,8 +147,8 @@ class Sequences(DatasetMethods[D]):
                 different order.
 
         Raises:
-            TypeError: ``seq`` lacks one of the two methods, or is a data frame or
-                table, where an index means a column.
+            TypeError: ``seq`` lacks one of the two methods, or is a column or frame
+                whose index means a label, and that Arrow cannot read.
             ValueError: a seed is given without ``shuffle``.
 
         >>> from zmqdata.dataset import Dataset
@@ -157,6 +159,20 @@ class Sequences(DatasetMethods[D]):
         Has no counterpart in tf.data. A split is an index: with the service, the
         workers read different parts of the same order.
         """
+        shuffled = flag("shuffle", shuffle)
+        anew = flag("reshuffle_each_iteration", reshuffle_each_iteration)
+        if seed is not None and not shuffled:
+            raise ValueError(
+                f"from_source() got seed {seed} without shuffle=True. Without "
+                "shuffling the seed has no effect: leave it out, or set shuffle=True"
+            )
+        order: dict[str, Any] = {
+            "shuffle": shuffled,
+            "seed": optional_seed(seed),
+            "reshuffle_each_iteration": anew,
+        }
+        if is_table(seq):
+            return cls._wrap(table_node("from_source()", seq, **order))
         refuse_frame("from_source()", seq, by_index=True)
         if not (hasattr(seq, "__len__") and hasattr(seq, "__getitem__")) or isinstance(
             seq, Mapping
@@ -167,20 +183,7 @@ class Sequences(DatasetMethods[D]):
                 "an object with __len__ and __getitem__(index), such as a map-style "
                 "dataset or a list",
             )
-        shuffled = flag("shuffle", shuffle)
-        anew = flag("reshuffle_each_iteration", reshuffle_each_iteration)
-        if seed is not None and not shuffled:
-            raise ValueError(
-                f"from_source() got seed {seed} without shuffle=True. Without "
-                "shuffling the seed has no effect: leave it out, or set shuffle=True"
-            )
-        made = operations.sequences.FromSource(
-            sequence=seq,
-            shuffle=shuffled,
-            seed=optional_seed(seed),
-            reshuffle_each_iteration=anew,
-            site=call_site(),
-        )
+        made = operations.sequences.FromSource(sequence=seq, **order, site=call_site())
         number_order(made)
         return cls._wrap(made)
 

@@ -22,8 +22,9 @@ from zmqdata.dataset.arguments import (
     sliceable,
     store_options,
 )
+from zmqdata.dataset.frames import is_table
 from zmqdata.dataset.parts import D
-from zmqdata.dataset.tables import Tables
+from zmqdata.dataset.tables import Tables, table_node
 from zmqdata.elements.conversion import as_element, located
 from zmqdata.elements.nesting import leaves_of, map_structure, nesting_of
 from zmqdata.errors import InvalidArgumentError, NoFilesMatchedError
@@ -108,7 +109,8 @@ class Sources(Tables[D]):
         Args:
             tensors: an array, list or ragged tensor, or a nesting of them, with the
                 same length (n > 0 or 0) in the first axis. Arrays are not copied here,
-                so do not modify them; pass a copy of a buffer that is filled again.
+                so do not modify them; pass a copy of a buffer that is filled again. Or
+                a data frame or table, whose rows become dicts, as by ``from_arrow``.
 
         Raises:
             ValueError: the lengths differ, or a leaf has no axis.
@@ -119,6 +121,8 @@ class Sources(Tables[D]):
 
         Equivalent of ``tf.data.Dataset.from_tensor_slices``.
         """
+        if is_table(tensors):
+            return cls._wrap(table_node("from_tensor_slices()", tensors))
         try:
             arrays = map_structure(sliceable, tensors)
         except (TypeError, ValueError) as error:

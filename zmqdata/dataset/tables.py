@@ -1,5 +1,5 @@
-"""The constructors of ``Dataset`` from files of tables. A mixin of the class in
-``surface``.
+"""The constructors of ``Dataset`` from tables and files of tables. A mixin of the class
+in ``surface``.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from zmqdata import operations
@@ -24,8 +25,9 @@ from zmqdata.dataset.arguments import (
 from zmqdata.dataset.parts import D, DatasetMethods
 from zmqdata.dataset.seeds import number_order
 from zmqdata.errors import InvalidArgumentError, NoFilesMatchedError
-from zmqdata.files.paths import shown_url
+from zmqdata.files.paths import local_path, shown_url
 from zmqdata.machine.descriptors import shortage_explained
+from zmqdata.nodes.base import Node
 from zmqdata.storage.listing import files_in
 from zmqdata.storage.packed import (
     ENDINGS,
@@ -48,7 +50,7 @@ _LARGE = 10**9
 
 
 class Tables(DatasetMethods[D]):
-    """Constructors of datasets (``D``) from files of tables."""
+    """Constructors of datasets (``D``) from tables and files of tables."""
 
     @classmethod
     def from_parquet(
@@ -125,13 +127,8 @@ class Tables(DatasetMethods[D]):
         ``bytes``; lists are arrays, in batches ragged tensors; dates and times are
         ``datetime64`` in UTC.
         """
-        try:
+        with extra_named("from_parquet()", "pyarrow", "parquet"):
             from zmqdata.storage import parquet
-        except ImportError as error:
-            raise ImportError(
-                f"from_parquet() needs pyarrow, which cannot be imported: {error}. Run "
-                "`pip install 'zmqdata[parquet]'` here and on the machine of each worker"
-            ) from error
 
         _check_choice("schema", schema, ("first", "union"))
         _check_choice("split", split, ("row_group", "file"))
@@ -141,14 +138,7 @@ class Tables(DatasetMethods[D]):
                 'from_parquet() got schema="union" with split="file", which opens only the first '
                 'file before it reads. Pass split="row_group"'
             )
-        size = None if batch_rows is None else at_least("batch_rows", batch_rows, 1)
-        if nulls is not None and not isinstance(nulls, Mapping):
-            _check_choice("nulls", nulls, ("mask",))
-        if nulls is not None and size is None:
-            raise InvalidArgumentError(
-                "from_parquet() got `nulls` without `batch_rows`: in rows, a null is None. Leave "
-                "it out, or pass batch_rows"
-            )
+        size = _batch_size("from_parquet()", batch_rows, nulls)
         drawing = _drawing("from_parquet()", shuffle, seed, reshuffle_each_iteration, open_splits)
         options = store_options(storage_options)
         listed = _table_files("from_parquet()", paths, (".parquet",), options)
@@ -275,6 +265,103 @@ class Tables(DatasetMethods[D]):
         )
         number_order(made)
         return cls._wrap(made)
+
+    @classmethod
+    def from_arrow(
+        cls,
+        table: Any,
+        *,
+        batch_rows: int | None = None,
+        nulls: Literal["mask"] | Mapping[str, Any] | None = None,
+    ) -> D:
+        """Return a dataset of the rows of a table or data frame, as dicts by column.
+
+        Args:
+            table: anything with ``__arrow_c_stream__``: a data frame of pandas or
+                polars, a table, batch or reader of pyarrow, a relation of DuckDB. It is
+                copied here. Or the path of an Arrow IPC file or stream, or a list of
+                paths: files are mapped, and workers open them under the same path.
+            batch_rows: elements are dicts of columns with this many rows, the last with
+                fewer. None: elements are rows.
+            nulls: for batches. ``"mask"`` adds a column ``"<name>_valid"`` for each,
+                and a dict such as ``{"n": -1}`` replaces nulls; None refuses them. A
+                null is None in a row.
+
+        Raises:
+            ImportError: pyarrow is missing: ``pip install 'zmqdata[parquet]'``.
+            TypeError: the argument is no table.
+            NotFoundError: there is no such file.
+            DataLossError: a file is empty or cut off.
+            InvalidArgumentError: a file is not Arrow, or the files differ in their
+                columns.
+
+        >>> import pyarrow
+        >>> from zmqdata.dataset import Dataset
+        >>> table = pyarrow.table({"n": [1, 2, 3], "letter": ["a", "b", "c"]})
+        >>> next(iter(Dataset.from_arrow(table)))
+        {'n': np.int64(1), 'letter': 'a'}
+        >>> list(Dataset.from_arrow(table.select(["n"]), batch_rows=2))
+        [{'n': array([1, 2])}, {'n': array([3])}]
+
+        Has no counterpart in tf.data. Elements are as those of ``from_parquet``. An
+        index of pandas is a column if it has a name, and NaN in a column of floats
+        stays NaN.
+        """
+        return cls._wrap(table_node("from_arrow()", table, batch_rows=batch_rows, nulls=nulls))
+
+
+@contextmanager
+def extra_named(name: str, package: str, extra: str) -> Iterator[None]:
+    """Name the extra that brings a package if what is imported within lacks it."""
+    try:
+        yield
+    except ImportError as error:
+        raise ImportError(
+            f"{name} needs {package}, which cannot be imported: {error}. Run "
+            f"`pip install 'zmqdata[{extra}]'` here and on the machine of each worker"
+        ) from error
+
+
+def table_node(
+    name: str, table: Any, *, batch_rows: Any = None, nulls: Any = None, **shuffling: Any
+) -> Node:
+    """Return the node of the rows of a table, or of files with tables.
+
+    Args:
+        name: what was called, for errors.
+        table: the table, a path, or several paths.
+        batch_rows, nulls: as in ``from_arrow``.
+        shuffling: fields of the node that order the rows.
+    """
+    with extra_named(name, "pyarrow", "parquet"):
+        arrow = operations.arrow
+    size = _batch_size(name, batch_rows, nulls)
+    if isinstance(table, (str, bytes, os.PathLike, list, tuple)):
+        given = [table] if isinstance(table, (str, bytes, os.PathLike)) else table
+        remedy = "Copy the file to this machine and the workers, as it is mapped"
+        found = arrow.table_of_files([local_path(name, path, remedy) for path in given])
+    elif hasattr(table, "__arrow_c_stream__"):
+        found = arrow.table_of(name, table)
+    else:
+        refuse("table", table, "an object with `__arrow_c_stream__`, or the path of an Arrow file")
+    if nulls is not None:
+        arrow.checked_nulls(nulls, found.stored_schema)
+    made = arrow.TableRows(
+        sequence=found, batch_size=size, nulls=nulls, **shuffling, site=call_site()
+    )
+    number_order(made)
+    return made
+
+
+def _batch_size(name: str, batch_rows: Any, nulls: Any) -> int | None:
+    if nulls is not None and not isinstance(nulls, Mapping):
+        _check_choice("nulls", nulls, ("mask",))
+    if nulls is not None and batch_rows is None:
+        raise InvalidArgumentError(
+            f"{name} got `nulls` without `batch_rows`: in rows, a null is None. Leave it out, or "
+            "pass batch_rows"
+        )
+    return None if batch_rows is None else at_least("batch_rows", batch_rows, 1)
 
 
 def _drawing(

@@ -71,6 +71,14 @@ def stored(kind: Any) -> Any:
     return kind
 
 
+def plain(array: Any) -> Any:
+    """Return an array, that of a dictionary with values that Arrow can unpack."""
+    kind = array.type
+    if not types.is_dictionary(kind):
+        return array
+    return array.cast(pa.dictionary(kind.index_type, stored(kind.value_type)))
+
+
 def widest(kinds: Iterable[Any]) -> Any:
     """Return the type that holds the values of columns of several stored types exactly;
     None if there is none. The order of the types makes no difference.
@@ -290,6 +298,16 @@ def dict_rows(names: Sequence[str], columns: Iterable[Sequence[Any]]) -> list[di
             continue
         for row, value in zip(found, values, strict=True):
             row[name] = value
+    return found
+
+
+def column_dict(names: Iterable[str], columns: Iterable[Any], fill: Fill = None) -> dict[str, Any]:
+    """Return the columns of a batch as ``column_of`` makes them, as far as they have
+    names.
+    """
+    found: dict[str, Any] = {}
+    for name, column in zip(names, columns, strict=False):
+        found.update(column_of(column, fill, name))
     return found
 
 

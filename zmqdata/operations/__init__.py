@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from zmqdata.operations import arrow as arrow
     from zmqdata.operations import batch as batch
     from zmqdata.operations import cache as cache
     from zmqdata.operations import choices as choices

@@ -6,7 +6,7 @@ of several row groups, which are drawn together.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, takewhile
@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, ClassVar, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from zmqdata.elements.columns import Fill, column_of, dict_rows, rows_of
+from zmqdata.elements.columns import Fill, column_dict, dict_rows, rows_of
 from zmqdata.elements.specs import UNKNOWN_CARDINALITY
 from zmqdata.errors import DataLossError, DataServiceError
 from zmqdata.failures.exceptions import text_of
@@ -182,16 +182,35 @@ def _of_size(batches: Iterator[Any], size: int | None, passed: int) -> Iterator[
             held.append(piece)
             count += len(piece)
             if size is None or count == size:
-                yield _joined(held)
+                yield joined(held)
                 held, count = [], 0
     if held:
-        yield _joined(held)
+        yield joined(held)
 
 
-def _joined(batches: Sequence[Any]) -> Any:
+def joined(batches: Sequence[Any]) -> Any:
     if len(batches) == 1:
         return batches[0]
     return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+
+
+def rows_at(
+    owners: np.ndarray[Any, Any], numbers: np.ndarray[Any, Any], table_of: Callable[[int], Any]
+) -> Any:
+    """Return rows of several tables as one batch, in their order.
+
+    Args:
+        owners: number of the table of each row, at least one.
+        numbers: number of each row in its table.
+        table_of: returns a table by its number.
+    """
+    parts, places = [], []
+    for owner in np.unique(owners).tolist():
+        own = np.flatnonzero(owners == owner)
+        parts.append(table_of(owner).take(numbers[own]))
+        places.append(own)
+    order = np.argsort(np.concatenate(places))
+    return joined(pa.concat_tables(parts).take(order).to_batches())
 
 
 @make_iterator.register(Parquet)
@@ -273,13 +292,10 @@ class ParquetIterator(DecodingIterator):
             self._end_part()
 
     def _columns_of(self, batch: Any) -> dict[str, Any]:
-        found: dict[str, Any] = {}
         try:
-            for name, column in zip(self._node.columns, batch.columns, strict=False):
-                found.update(column_of(column, self._node.nulls, name))
+            return column_dict(self._node.columns, batch.columns, self._node.nulls)
         except (ValueError, TypeError) as error:
             raise failure(self._node, error, self._where()) from error
-        return found
 
     def _where(self) -> str:
         """Return the place that is being read, as errors name it."""
@@ -379,14 +395,7 @@ class DrawnRowsIterator(DrawingIterator, ParquetIterator):
     def _at(self, numbers: np.ndarray[Any, Any]) -> Any:
         """Return the rows of the open tables with these numbers, as one batch."""
         assert self._opened is not None
-        owners, own_numbers = self._owners(numbers)
-        parts, places = [], []
-        for owner in np.unique(owners).tolist():
-            own = np.flatnonzero(owners == owner)
-            parts.append(self._opened[owner].take(own_numbers[own]))
-            places.append(own)
-        order = np.argsort(np.concatenate(places))
-        return _joined(pa.concat_tables(parts).take(order).to_batches())
+        return rows_at(*self._owners(numbers), self._opened.__getitem__)
 
     def _where(self) -> str:
         return "rows that are drawn together"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial, reduce
@@ -165,19 +166,15 @@ AHEAD = 256
 """Numbers that a range makes at once."""
 
 
-@make_iterator.register(Range)
-class RangeIterator(FixedIterator, Stackable):
-    """Yields the integers of a range. It makes many at a time, which takes half as
-    long; the integers in ``_ready`` do not count as read.
+class AheadIterator(FixedIterator):
+    """Base of the sources that make many elements at once. The elements in ``_ready``
+    do not count as read.
     """
 
-    def __init__(self, node: Range, context: Context) -> None:
+    def __init__(self, context: Context, count: int) -> None:
         self._ready: Iterator[Any] = iter(())
-        self._behind = 0  # index behind the last integer in ``_ready``
-        super().__init__(context, node.count)
-        self._start, self._step = node.start, node.step
-        self._kind = np.dtype(node.dtype).type
-        self._all: list[Any] = []  # all integers, if they are few and were made before
+        self._behind = 0  # index behind the last element in ``_ready``
+        super().__init__(context, count)
 
     @property
     def _next(self) -> int:
@@ -187,15 +184,14 @@ class RangeIterator(FixedIterator, Stackable):
     def _next(self, index: int) -> None:
         self._ready, self._behind = iter(()), index
 
+    @abstractmethod
+    def _more(self) -> list[Any]:
+        """Return the next elements, at least one, and mark them as read."""
+
     def __next__(self) -> Any:
         for value in self._ready:
             return value
-        if self._provider is None and self._behind >= self._stop:
-            raise StopIteration
-        rows = self.next_rows(AHEAD)
-        if self._provider is None and len(rows) == self._stop:
-            self._all = rows
-        self._ready = iter(rows)
+        self._ready = iter(self._more())
         return next(self._ready)
 
     def steps(self) -> Steps:
@@ -205,15 +201,9 @@ class RangeIterator(FixedIterator, Stackable):
         try:
             while True:
                 yield from self._ready
-                self._ready = iter(self.next_rows(AHEAD))
+                self._ready = iter(self._more())
         except StopIteration:
             return END
-
-    def rewind(self, repetition: int) -> bool:
-        if self._all:
-            self._ready, self._behind = iter(self._all), len(self._all)
-            return True
-        return self._to_beginning(repetition)
 
     def _name(self) -> Name:
         # The same as the base, for which ``_next`` would be computed more slowly.
@@ -222,6 +212,31 @@ class RangeIterator(FixedIterator, Stackable):
         if group is None:
             group = self._group()
         return group, place if self._order is None else self._order[place]
+
+
+@make_iterator.register(Range)
+class RangeIterator(AheadIterator, Stackable):
+    """Yields the integers of a range. Making many at a time takes half as long."""
+
+    def __init__(self, node: Range, context: Context) -> None:
+        super().__init__(context, node.count)
+        self._start, self._step = node.start, node.step
+        self._kind = np.dtype(node.dtype).type
+        self._all: list[Any] = []  # all integers, if they are few and were made before
+
+    def _more(self) -> list[Any]:
+        if self._provider is None and self._behind >= self._stop:
+            raise StopIteration
+        rows = self.next_rows(AHEAD)
+        if self._provider is None and len(rows) == self._stop:
+            self._all = rows
+        return rows
+
+    def rewind(self, repetition: int) -> bool:
+        if self._all:
+            self._ready, self._behind = iter(self._all), len(self._all)
+            return True
+        return self._to_beginning(repetition)
 
     def next_stacked(self, count: int) -> tuple[int, Any]:
         self._strand.place = self._own_place

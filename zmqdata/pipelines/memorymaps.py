@@ -198,8 +198,9 @@ def warn_of_size(memory: memoryview, operation: str, path: str) -> None:
     log.log(
         logging.DEBUG if place in _told else logging.WARNING,
         "%s holds an array of %.0f MB (%s), which is sent to the dispatcher and the "
-        "workers. Put it in a file that workers see and hold np.load(path, "
-        "mmap_mode='r'), which travels as its path, or load it within the function.",
+        "workers. Put it in a file that workers see, which travels as its path: hold "
+        "np.load(path, mmap_mode='r'), or Dataset.from_arrow(path) for a table. Or load it within "
+        "the function.",
         operation,
         memory.nbytes / 1e6,
         path,

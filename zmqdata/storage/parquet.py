@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.compute import Expression
 
-from zmqdata.elements.columns import VALID, column_of, stored, widest
+from zmqdata.elements.columns import VALID, column_of, plain, stored, widest
 from zmqdata.errors import DataLossError, DataServiceError, InvalidArgumentError
 from zmqdata.storage.reading import Identity, RemoteFile
 
@@ -285,10 +285,15 @@ def read_group(
         pages, metadata=footer.metadata, page_checksum_verification=True, pre_buffer=False
     )
     for batch in parquet.iter_batches(rows, row_groups=[group], columns=names, use_threads=False):
-        if batch.schema != schema:
-            columns = [_conformed(batch, field) for field in schema]
-            batch = pa.RecordBatch.from_arrays(columns, schema=schema)
-        yield batch
+        yield in_schema(batch, schema)
+
+
+def in_schema(batch: Any, schema: Any) -> Any:
+    """Return a batch with the columns of a schema, in their order and types."""
+    if batch.schema == schema:
+        return batch
+    columns = [_conformed(batch, field) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _conformed(batch: Any, field: Any) -> Any:
@@ -296,7 +301,7 @@ def _conformed(batch: Any, field: Any) -> Any:
     if field.name not in batch.schema.names:
         return pa.nulls(batch.num_rows, field.type)
     column = batch.column(batch.schema.get_field_index(field.name))
-    return column if column.type == field.type else column.cast(field.type)
+    return column if column.type == field.type else plain(column).cast(field.type)
 
 
 def shared_schema(
@@ -360,7 +365,7 @@ def _check_names(
         if found.count(column) > 1:
             raise InvalidArgumentError(
                 f"{name} has {found.count(column)} columns of the name {column!r}, and the rows "
-                "are dicts. Leave the name out of `columns`, or write the file with other names"
+                "are dicts. Give them different names, or choose columns without this name"
             )
         if column not in found and not union:
             raise InvalidArgumentError(
@@ -501,30 +506,35 @@ class TablePlan:
         return max(found)
 
     def nulls(self, given: Any) -> Any:
-        """Return the treatment of nulls in batches, after checking that it fits.
+        """Return the treatment of nulls in batches, as ``checked_nulls`` does."""
+        return checked_nulls(given, [self.schema.field(name) for name in self.columns])
 
-        Raises:
-            InvalidArgumentError: it names other columns, or has values of other types.
-        """
-        if given == "mask":
-            for name in self.columns:
-                if name + VALID in self.columns:
-                    raise InvalidArgumentError(
-                        f'nulls="mask" adds the column {name + VALID!r}, which the files have '
-                        "already. Leave it out of `columns`"
-                    )
-            return given
-        for name in given:
-            if name not in self.columns:
+
+def checked_nulls(given: Any, fields: Iterable[Any]) -> Any:
+    """Return the treatment of nulls in batches, after checking that it fits.
+
+    Raises:
+        InvalidArgumentError: it names other columns, or has values of other types.
+    """
+    kinds = {field.name: field.type for field in fields}
+    if given == "mask":
+        for name in kinds:
+            if name + VALID in kinds:
                 raise InvalidArgumentError(
-                    f"`nulls` has a value for the column {name!r}, and the columns are "
-                    f"{[*self.columns]}"
+                    f'nulls="mask" adds the column {name + VALID!r}, which the files have '
+                    "already. Leave it out of `columns`"
                 )
-            try:
-                column_of(pa.nulls(1, self.schema.field(name).type), given, name)
-            except (ValueError, TypeError) as error:
-                raise InvalidArgumentError(f"`nulls` does not fit {name!r}: {error}") from error
         return given
+    for name in given:
+        if name not in kinds:
+            raise InvalidArgumentError(
+                f"`nulls` has a value for the column {name!r}, and the columns are {[*kinds]}"
+            )
+        try:
+            column_of(pa.nulls(1, kinds[name]), given, name)
+        except (ValueError, TypeError) as error:
+            raise InvalidArgumentError(f"`nulls` does not fit {name!r}: {error}") from error
+    return given
 
 
 def _condition(filters: Any) -> Any:
