@@ -41,6 +41,7 @@ UNMEASURED = {
     # Tests in environments of their own cover these.
     "jax.py": "frameworks/test_jax.py",
     "keras.py": "frameworks/test_keras.py",
+    "operations/huggingface.py": "formats/test_hf.py",
     "measures/telemetry.py": "worker/tasks/test_runner.py looking/test_otel.py",
     "tensorflow.py": "frameworks/test_tensorflow.py",
     "torch": "pytorch frameworks",

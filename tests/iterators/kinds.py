@@ -36,6 +36,7 @@ from zmqdata.elements.specs import TensorSpec
 from zmqdata.nodes.base import Node, every_node
 from zmqdata.operations.cache import Cache
 from zmqdata.operations.folds import Reducer
+from zmqdata.operations.huggingface import HubRows, HubStream, HubTableRows
 from zmqdata.operations.limits import AssertCardinality
 from zmqdata.operations.loading import Load
 from zmqdata.operations.mapping import MarkingMap
@@ -400,6 +401,7 @@ NOT_SAMPLED: dict[type[Node], str] = {
     Elements: "it is made by window and group_by_window while they run",
     DataServiceDataset: "it reads from a service, and has no state in this version",
     SimulatedDataset: "it reads from a simulated service",
+    **dict.fromkeys((HubRows, HubTableRows, HubStream), "it needs datasets: tests/formats"),
 }
 
 

@@ -309,6 +309,50 @@ class Tables(DatasetMethods[D]):
         """
         return cls._wrap(table_node("from_arrow()", table, batch_rows=batch_rows, nulls=nulls))
 
+    @classmethod
+    def from_hf(cls, dataset: Any, *, batch_rows: int | None = None) -> D:
+        """Return a dataset of the rows of a dataset of Hugging Face's ``datasets``.
+
+        Args:
+            dataset: a ``datasets.Dataset`` with its selection and format, or a
+                ``datasets.IterableDataset``, a stream, which must not shuffle. What is
+                on disk travels as its path, and workers open it there. A split of a
+                stream is a shard.
+            batch_rows: elements are batches of this many rows, the last with fewer,
+                as is the last of each shard. None: elements are rows.
+
+        Raises:
+            ImportError: datasets is missing: ``pip install 'zmqdata[hf]'``.
+            TypeError: the argument is something else, such as a ``DatasetDict``.
+            InvalidArgumentError: more than 100 MB of it are in memory, or a stream
+                shuffles or interleaves.
+
+        Has no counterpart in tf.data. Without a format, and with one of tables,
+        elements are as those of ``from_arrow``, and nulls in batches are refused. With
+        another format or a transform, and of images and sounds, they are what
+        ``dataset[i]`` and ``dataset[i:j]`` return.
+        """
+        with extra_named("from_hf()", "datasets", "hf"):
+            import datasets
+
+            hub = operations.huggingface
+        size = _batch_size("from_hf()", batch_rows, None)
+        if isinstance(dataset, dict):
+            raise TypeError(
+                f"from_hf() got a {type(dataset).__name__} with the splits {[*dataset]}. Pass one "
+                f"of them, as in dataset[{next(iter(dataset), 'train')!r}]"
+            )
+        if isinstance(dataset, datasets.IterableDataset):
+            return cls._wrap(hub.stream_of(dataset, size, call_site()))
+        if not isinstance(dataset, datasets.Dataset):
+            refuse("dataset", dataset, "a datasets.Dataset or a datasets.IterableDataset")
+        table = hub.table_of(dataset, size)
+        if isinstance(table, hub.HubColumns):
+            made: Any = hub.HubTableRows(sequence=table, batch_size=size, site=call_site())
+        else:
+            made = hub.HubRows(sequence=table, site=call_site())
+        return cls._wrap(made)
+
 
 @contextmanager
 def extra_named(name: str, package: str, extra: str) -> Iterator[None]:

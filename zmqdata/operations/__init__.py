@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from zmqdata.operations import files as files
     from zmqdata.operations import folds as folds
     from zmqdata.operations import grouping as grouping
+    from zmqdata.operations import huggingface as huggingface
     from zmqdata.operations import jsonl as jsonl
     from zmqdata.operations import limits as limits
     from zmqdata.operations import loading as loading
