@@ -354,10 +354,10 @@ class TableRowsIterator(AheadIterator):
     def _more(self, most: int = 0) -> list[Any]:
         self._strand.place = self._own_place
         indices = self._next_range(most or self._together)
-        size, first = self._node.batch_size, indices[0]
+        size = self._node.batch_size
         numbers: Numbers = indices if self._order is None else self._order.many(indices)
+        first = int(numbers[0]) * (size or 1)
         if size is not None:
-            first = int(numbers[0]) * size
             numbers = range(first, min(first + size, self._count))
         try:
             batch = self._reader.read(numbers)
