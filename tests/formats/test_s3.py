@@ -8,6 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,7 @@ def server() -> Iterator[str]:
 
 
 @pytest.fixture
-def client(server: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+def client(server: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """Return a client of a store with some texts in the bucket ``train``, which the
     environment names to this process and those that it starts.
     """
@@ -52,6 +53,7 @@ def client(server: str, monkeypatch: pytest.MonkeyPatch) -> Any:
         "AWS_SECRET_ACCESS_KEY": "planted",
         "AWS_DEFAULT_REGION": "us-east-1",
         "AWS_EC2_METADATA_DISABLED": "true",
+        "XDG_CACHE_HOME": str(tmp_path),
     }.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(reading, "_clients", {})
