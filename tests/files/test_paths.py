@@ -24,7 +24,7 @@ from zmqdata import (
 )
 from zmqdata.cli import commands
 from zmqdata.errors import InvalidArgumentError, UnimplementedError
-from zmqdata.files.paths import is_url, local_path, whole_path
+from zmqdata.files.paths import is_url, local_path, shown_url, whole_path
 from zmqdata.pipelines.shipping import pack_sources
 
 URL = "s3://bucket/x"
@@ -192,3 +192,21 @@ def test_a_distributed_save_checks_its_path_first() -> None:
     """An impossible URL is refused before the dispatcher is asked."""
     with pytest.raises(InvalidArgumentError, match="single slash"):
         distributed_save(Dataset.range(3), Path(URL), "127.0.0.1:1", dispatcher_timeout=0.1)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://token@host/x", "https://host/x"),
+        ("https://user:pa/ss@host/x?sig=1", "https://host/x?..."),
+        ("https://host:8080/a@b", "https://host:8080/a@b"),
+        ("simplecache::https://host/a?sig=1", "simplecache::https://host/a?..."),
+        ("zip://in.txt::http://u:p@h/a.zip?sig=1", "zip://in.txt::http://h/a.zip?..."),
+        ("s3://bucket/a@b", "s3://bucket/a@b"),
+        ("http://[::1]:80/a?b", "http://[::1]:80/a?..."),
+        ("/data/a::b@c", "/data/a::b@c"),
+    ],
+)
+def test_urls_are_shown_without_what_may_be_secret(url: str, shown: str) -> None:
+    """User, password and query are left out, in each part of a chain."""
+    assert shown_url(url) == shown

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import parse_qs, unquote, urlsplit
 
 
 class ObjectStore:
@@ -22,7 +22,10 @@ class ObjectStore:
         objects: their contents; they may be changed at any time.
         faults: what the next requests meet, the first first: a status; ``"reset"``, a
             closed connection; ``"short"``, half of the body; ``"cut"``, half of it
-            before the connection ends; ``"whole"``, the whole object for a range.
+            before the connection ends; ``"whole"``, the whole object for a range;
+            ``"drip"``, a byte each tenth of a second; a URL, a redirection to it. The
+            words of a status have path and query, and the values of the query, as those
+            of stores do.
         requests: method, path and range of each request.
         headers: headers of the latest request.
         sent: bytes of bodies that were sent.
@@ -57,7 +60,12 @@ class ObjectStore:
             handler.close_connection = True
             return
         if isinstance(fault, int):
-            self._send(handler, fault, {}, f"the store says {fault} for {handler.path}".encode())
+            values = parse_qs(urlsplit(handler.path).query)
+            words = f"the store says {fault} for {handler.path} {values}"
+            self._send(handler, fault, {}, words.encode())
+            return
+        if "://" in fault:
+            self._send(handler, 302, {"Location": fault}, b"")
             return
         assert content is not None
         headers = {"ETag": f'"{hashlib.sha256(content).hexdigest()[:16]}"'}
@@ -73,6 +81,8 @@ class ObjectStore:
         half = body[: len(body) // 2]
         if fault == "short":
             body = half
+        if fault == "drip":
+            handler.wfile = _Dripping(handler.wfile)
         self._send(handler, status, headers, body, half if fault == "cut" else body)
 
     def _send(
@@ -93,6 +103,24 @@ class ObjectStore:
         self.sent += len(sent)  # before the client can look
         handler.wfile.write(sent)
         handler.close_connection = part is not None
+
+
+class _Dripping:
+    """File to which a body of 1000 bytes or more is written slowly."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def write(self, content: bytes) -> None:
+        if len(content) < 1000:
+            self._file.write(content)
+            return
+        for place in range(len(content)):
+            self._file.write(content[place : place + 1])
+            threading.Event().wait(0.1)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import os
+import pickle
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,9 +13,14 @@ from typing import Any
 import fsspec
 import pytest
 
-from zmqdata.errors import AlreadyExistsError, FailedPreconditionError, UnimplementedError
+from zmqdata.errors import (
+    AlreadyExistsError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    UnimplementedError,
+)
 from zmqdata.files.paths import is_url, whole_path
-from zmqdata.storage.files import LOCAL, read
+from zmqdata.storage.files import LOCAL, StorageOptions, read
 from zmqdata.storage.remote import files_of
 
 
@@ -160,3 +166,26 @@ def test_an_unknown_protocol_is_refused() -> None:
     """A URL with an unknown protocol raises a ValueError."""
     with pytest.raises(ValueError, match="nonsense"):
         files_of("nonsense://x")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"headers": {"Authorization": "Bearer x"}},
+        {"client_kwargs": {"headers": {"X-API-Key": "x"}}},
+        {"auth": ("user", "x")},
+        *({name: "x"} for name in ("api_key", "client_secret", "refresh_token", "Password")),
+        {"nested": [{"password": "x"}]},
+    ],
+)
+def test_secrets_are_known_by_the_ends_of_names(options: dict[str, Any]) -> None:
+    """Options and headers that hold secrets are refused in any case and depth."""
+    assert len(StorageOptions(options).secrets()) == 1
+    with pytest.raises(InvalidArgumentError, match="secrets do not travel"):
+        pickle.dumps(StorageOptions(options))
+
+
+def test_options_without_secrets_travel() -> None:
+    """Words that name a way to credentials are no secrets, nor are other headers."""
+    options = {"token": "anon", "headers": {"X-Team": "seven"}, "endpoint_url": "https://h"}
+    assert pickle.loads(pickle.dumps(StorageOptions(options))) == options

@@ -185,9 +185,60 @@ def test_options_hold_headers(store: ObjectStore) -> None:
 
 
 def test_names_are_encoded(store: ObjectStore) -> None:
-    """Names with spaces and umlauts are sent encoded, and encoded ones as they are."""
+    """Names with spaces, umlauts and `#` are sent encoded, and encoded ones as they
+    are.
+    """
     store.objects["/a b/ü#%.txt"] = b"found"
-    assert open_remote(store.url("/a b/ü%23%25.txt")).read() == b"found"
+    for name in ("/a b/ü%23%25.txt", "/a b/ü#%25.txt"):
+        assert open_remote(store.url(name)).read() == b"found"
+
+
+def test_secrets_stay_with_their_host(store: ObjectStore) -> None:
+    """A redirection to another host gets the headers, but no secret of them, and its
+    own signature is not shown.
+    """
+    with object_store() as other:
+        other.objects["/b"] = CONTENT
+        options = {"headers": {"X-Team": "seven", "Authorization": "Bearer abcdefgh"}}
+        store.faults.append(other.url("/b?signature=abcdefghi"))
+        assert open_remote(store.url("/a"), options=options).read(1) == CONTENT[:1]
+        assert store.headers["Authorization"] == "Bearer abcdefgh"
+        assert other.headers["X-Team"] == "seven"
+        assert "Authorization" not in other.headers
+        store.faults.append(other.url("/b?signature=abcdefghi"))
+        other.faults.append(403)
+        with pytest.raises(PermissionDeniedError) as caught:
+            open_remote(store.url("/a"), options=options).read(1)
+    assert "abcdefg" not in str(caught.value)
+
+
+def test_values_of_signatures_are_not_echoed(store: ObjectStore) -> None:
+    """The words of a store are shown without the values of the query, as they were sent
+    and decoded.
+    """
+    store.faults.append(403)
+    with pytest.raises(PermissionDeniedError) as caught:
+        open_remote(store.url("/a?X-Date=20261129T1&sig=ab%2Fcdef%3D")).read(1)
+    assert "the store says 403" in str(caught.value)
+    assert "cdef" not in str(caught.value)
+
+
+def test_a_range_that_the_store_refuses_is_an_error(store: ObjectStore) -> None:
+    """A store that refuses the first range without saying that the object is empty has
+    not said so.
+    """
+    store.faults.append(416)
+    with pytest.raises(FailedPreconditionError, match="416"):
+        open_remote(store.url("/a")).read(1)
+
+
+def test_a_slow_answer_ends(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer that comes byte by byte is given up once the time of a read is over."""
+    monkeypatch.setenv("ZMQDATA_STORE_TIMEOUT", "1")
+    store.objects["/slow"] = bytes(5000)
+    store.faults.append("drip")
+    with pytest.raises(UnavailableError, match=r"bytes came in time.*ZMQDATA_STORE_TIMEOUT"):
+        open_remote(store.url("/slow")).read_range(0, 5000)
 
 
 def test_clients_are_renewed(memory: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,6 +47,8 @@ def caused(error: Exception, cause: Exception) -> Exception:
     ("error", "kind"),
     [
         *((StoreError(status, ""), "passing") for status in (408, 429, 500, 502, 503, 504)),
+        (StoreError(400, "<Code>RequestTimeout</Code>"), "passing"),
+        (StoreError(400, "<Code>InvalidArgument</Code>"), "refused"),
         (ConnectionRefusedError(), "passing"),
         (TimeoutError(), "passing"),
         (EOFError("short"), "passing"),
@@ -71,6 +73,15 @@ def test_an_exception_has_a_kind(error: Exception, kind: str) -> None:
     exception does.
     """
     assert fault_of(error).kind == kind
+
+
+def test_urls_in_the_words_of_clients_are_shown_without_secrets() -> None:
+    """A URL in the words of a client comes without its user and query, and the fault
+    says that the exception shows more.
+    """
+    fault = fault_of(OSError("404, message='', url='https://me:pw@host/a?sig=secret'"))
+    assert (fault.words, fault.hides) == ("404, message='', url='https://host/a?...'", True)
+    assert not fault_of(OSError("404")).hides
 
 
 def test_pauses_double_up_to_a_limit() -> None:

@@ -35,6 +35,9 @@ _URL_WITHIN = re.compile(f"/(?:(?:{_KNOWN}):/|[A-Za-z][A-Za-z0-9+.-]+://)")
 _HOME = re.compile("~[^/]*(?=/)|~$")
 _ONE_SLASH = re.compile(f"{_SCHEMES.pattern}::?/(?!/)")
 _USER = re.compile("^[^/]*:[^/]*@")
+# A password with a slash is no URL, and a secret.
+_WEB_USER = re.compile(r"^(?:[^/]*|[^/:@]*:(?!\d+(?:/|$))[^@]*)@")
+_CHAIN = re.compile(r"::(?=[A-Za-z][A-Za-z0-9+.-]*(?:://|::))")
 _QUERY = re.compile(r"\?.*", re.DOTALL)
 _LONGEST = 100
 LOCK = "lock"
@@ -57,13 +60,15 @@ def shown_url(path: str) -> str:
     >>> shown_url("https://me:secret@host/a?signature=x"), shown_url("s3://bucket/a?.txt")
     ('https://host/a?...', 's3://bucket/a?.txt')
     """
+    first, *chained = _CHAIN.split(path)
+    if chained and (is_url(first) or is_url(path[len(first) + 2 :])):
+        return "::".join(map(shown_url, [first, *chained]))
     found = _URL.match(path)
     if found is None:
         return path
-    rest = _USER.sub("", path[found.end() :])
-    if found[1].lower().endswith(("http", "https")):
-        rest = _QUERY.sub("?...", rest)
-    return f"{found[0]}{rest}"
+    is_web = found[1].lower() in ("http", "https")
+    rest = (_WEB_USER if is_web else _USER).sub("", path[found.end() :])
+    return f"{found[0]}{_QUERY.sub('?...', rest) if is_web else rest}"
 
 
 def file_path(value: Any) -> str:

@@ -14,7 +14,7 @@ import io
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TextIO, cast
 
@@ -29,9 +29,12 @@ from zmqdata.errors import (
 from zmqdata.files.paths import is_url, shown_url
 from zmqdata.machine.descriptors import shortage_explained
 
-_SECRETS = {"account_key", "aws_secret_access_key", "aws_session_token", "connection_string"}
-_SECRETS |= {"credential", "key", "password", "sas_token", "secret", "token"}
-_WORDS = (None, "", False, "anon", "cloud", "google_default", "cache", "browser")
+_SECRETS = (
+    *("auth", "authorization", "connection_string", "cookie", "credential", "credentials", "key"),
+    *("passphrase", "password", "passwd", "secret", "token"),
+)
+"""Ends of the names of options, and of headers, that hold secrets."""
+_WORDS = (None, "", False, True, "anon", "cloud", "google_default", "cache", "browser")
 """Values of such options that name a way to credentials and hold none."""
 LOCK = "lockfile"
 """File in a folder that is locked while the folder is written."""
@@ -321,9 +324,25 @@ class StorageOptions(dict[str, Any]):
         return StorageOptions, (dict(self),)
 
 
+def is_secret(name: str) -> bool:
+    """Return True if an option, or a header, of this name may hold a secret.
+
+    >>> is_secret("X-API-Key"), is_secret("region")
+    (True, False)
+    """
+    return name.casefold().endswith(_SECRETS)
+
+
 def _secrets(options: Any, before: str = "") -> Iterator[str]:
-    for name, value in options.items() if isinstance(options, dict) else ():
+    pairs: Iterable[tuple[Any, Any]] = ()
+    if isinstance(options, dict):
+        pairs = options.items()
+    elif isinstance(options, (list, tuple)):
+        pairs = enumerate(options)
+    for name, value in pairs:
         path = f"{before}{name}"
-        if name in _SECRETS and value not in _WORDS:
+        is_nested = isinstance(value, (dict, list))
+        if not is_nested and is_secret(str(name)) and value not in _WORDS:
             yield path
-        yield from _secrets(value, f"{path}.")
+        else:
+            yield from _secrets(value, f"{path}.")

@@ -26,11 +26,14 @@ from zmqdata.config.settings import from_environment
 from zmqdata.errors import DataServiceError
 from zmqdata.files.paths import is_url, shown_url
 from zmqdata.machine.threads import Background
-from zmqdata.storage.files import filesystem_of
+from zmqdata.storage.files import filesystem_of, is_secret
 from zmqdata.storage.retrying import ObjectChanged, Retries, StoreError, StoreSettings, fault_of
 
 T = TypeVar("T")
 
+_PIECE = 1 << 20
+_SLOWEST = 1e6
+"""Bytes per second that a connection may bring without being given up."""
 REQUEST_SECONDS = 30.0
 """Maximum number of seconds that a server may be silent."""
 WHOLE = 64 << 20
@@ -86,16 +89,21 @@ class _Web:
     """An object at an ``http`` or ``https`` URL."""
 
     def __init__(self, url: str, options: Mapping[str, Any]) -> None:
-        parts = urlsplit(url)
-        self._secrets = [one for one in (parts.query, parts.password) if one]
-        self._host_headers = {}
+        # A name may have a `#`, and nothing else reads the fragment of a URL.
+        parts = urlsplit(url, allow_fragments=False)
+        more = options.get("client_kwargs", {}).get("headers", {})
+        given = {**options.get("headers", {}), **more}
+        # Redirections to other hosts do not get them.
+        self._host_headers = {name: given.pop(name) for name in [*filter(is_secret, given)]}
+        self._headers = {**given, "Accept-Encoding": "identity"}
         if parts.username is not None:
             user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
             self._host_headers["Authorization"] = f"Basic {b64encode(user.encode()).decode()}"
-        plain = parts._replace(netloc=parts.netloc.rpartition("@")[2], fragment="")
+        self._secrets = [*_values(parts.query), *filter(None, (parts.password, parts.username))]
+        for header in self._host_headers.values():
+            self._secrets += [header, header.rpartition(" ")[2]]
+        plain = parts._replace(netloc=parts.netloc.rpartition("@")[2])
         self._url = quote(plain.geturl(), safe="%/:?[]@!$&'()*+,;=~")
-        more = options.get("client_kwargs", {}).get("headers", {})
-        self._headers = {**options.get("headers", {}), **more, "Accept-Encoding": "identity"}
 
     def fetch(self, start: int, stop: int, seconds: float) -> _Answer:
         headers = {**self._headers, "Range": _range(start, stop)}
@@ -103,42 +111,69 @@ class _Web:
         for name, value in self._host_headers.items():
             request.add_unredirected_header(name, value)
         try:
-            with urlopen(request, timeout=seconds) as answer:  # noqa: S310 - as above
-                return self._read(answer, start, stop)
+            silence = min(REQUEST_SECONDS, seconds)
+            with urlopen(request, timeout=silence) as answer:  # noqa: S310 - as above
+                return self._read(answer, start, stop, time.monotonic() + seconds)
         except HTTPError as error:
             with error:
                 size = _RANGE.match(error.headers.get("Content-Range") or "")
-                if error.code == 416 and (size or not start):
-                    return _Answer(b"", Identity(int(size[2]) if size else 0, _etag(error)))
+                if error.code == 416 and size:
+                    return _Answer(b"", Identity(int(size[2]), _etag(error)))
                 words = error.read(1000).decode("utf-8", "replace")
-            for secret in self._secrets:
+            # A redirection may have brought a signature of its own.
+            secrets = [*self._secrets, *_values(urlsplit(error.url or "").query)]
+            for secret in sorted({*secrets, *map(unquote, secrets)}, key=len, reverse=True):
                 words = words.replace(secret, "...")
             raise StoreError(error.code, f"{error.code} {error.reason} {words}") from None
 
-    def _read(self, answer: Any, start: int, stop: int) -> _Answer:
+    def _read(self, answer: Any, start: int, stop: int, deadline: float) -> _Answer:
         if answer.status == 206:
             found = _RANGE.match(answer.headers.get("Content-Range") or "")
             begin = max(0, int(found[2]) + start) if found and start < 0 else start
             if found is None or found[1] != str(begin):
                 raise StoreError(406, f"the answer has the range {found and found[0]!r}")
-            return _Answer(answer.read(), Identity(int(found[2]), _etag(answer)))
+            size = int(found[2])
+            return _Answer(_received(answer, size, deadline), Identity(size, _etag(answer)))
         length = answer.headers.get("Content-Length")
-        is_large = bool(start) and int(length or 0) > WHOLE
-        body = b"" if is_large else answer.read(stop if length and start >= 0 else WHOLE + 1)
-        if is_large or len(body) > max(stop, WHOLE):
-            raise StoreError(
-                406,
-                "the server answers a range with the whole object, which has "
-                f"{length or f'over {WHOLE}'} bytes; it must support ranges, or the file must be "
-                "copied to another place",
-            )
+        _check_whole(start, int(length or 0))
+        most = stop if length and start >= 0 else WHOLE + 1
+        body = _received(answer, most, deadline)
         size = int(length) if length else len(body)
+        if not length:
+            _check_whole(1, size)
         if start < 0 and len(body) < size:
             raise EOFError(f"the answer has {len(body)} bytes, expected {size}")
         return _Answer(body[start : stop or None], Identity(size, _etag(answer)))
 
     def renew(self) -> None:
         """Do nothing: there is no client."""
+
+
+def _values(query: str) -> list[str]:
+    """Return the query of a URL, and its values, which may be secret."""
+    return [query, *(one for one in re.split("[&;=]", query) if len(one) > 5)] if query else []
+
+
+def _received(answer: Any, most: int, deadline: float) -> bytes:
+    """Return up to so many bytes of an answer that comes before a deadline."""
+    pieces: list[bytes] = []
+    missing = most
+    while missing and (piece := answer.read1(min(missing, _PIECE))):
+        pieces.append(piece)
+        missing -= len(piece)
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"only {most - missing} bytes came in time")
+    return b"".join(pieces)
+
+
+def _check_whole(start: int, size: int) -> None:
+    """Raise if a store has answered a range with all of a large object."""
+    if start and size > WHOLE:
+        raise StoreError(
+            406,
+            f"the server answers a range with the whole object, which has at least {size} bytes; "
+            "it must support ranges, or the file must be copied to another place",
+        )
 
 
 def _range(start: int, stop: int) -> str:
@@ -176,11 +211,18 @@ class _Client:
     def fetch(self, start: int, stop: int, seconds: float) -> _Answer:
         filesystem, path = self.filesystem()
         if hasattr(filesystem, "call_s3"):
-            return _from_s3(filesystem, path, start, stop)
+            return _from_s3(filesystem, path, start, stop, seconds)
         before = identity_in(filesystem, path)
         end = min(stop, before.size) if start >= 0 else before.size
         start = start if start >= 0 else max(0, end + start)
-        body = filesystem.cat_file(path, start=start, end=end) if start < end else b""
+        body = b""
+        if start < end and hasattr(filesystem, "loop"):
+            from fsspec.asyn import sync
+
+            ask, loop = filesystem._cat_file, filesystem.loop
+            body = sync(loop, ask, path, start=start, end=end, timeout=seconds)
+        elif start < end:
+            body = filesystem.cat_file(path, start=start, end=end)
         if identity_in(filesystem, path) != before:
             raise ObjectChanged("the object was replaced while a range of it was read")
         return _Answer(body, before)
@@ -221,22 +263,26 @@ def identity_told(found: Mapping[str, Any]) -> Identity:
     return Identity(int(found["size"] or 0), str(etag).strip('"'))
 
 
-def _from_s3(filesystem: Any, path: str, start: int, stop: int) -> _Answer:
+def _from_s3(filesystem: Any, path: str, start: int, stop: int, seconds: float) -> _Answer:
+    from fsspec.asyn import sync
+
     bucket, key, version = filesystem.split_path(path)
     wanted = {"Bucket": bucket, "Key": key, "Range": _range(start, stop)}
     if version:
         wanted["VersionId"] = version
     try:
-        answer = filesystem.call_s3("get_object", **wanted, **filesystem.req_kw)
+        ask = partial(filesystem._call_s3, "get_object", **wanted, **filesystem.req_kw)
+        answer = sync(filesystem.loop, ask, timeout=seconds)
     except Exception as error:
         if "InvalidRange" not in f"{error} {error.__cause__}" and "416" not in str(error):
             raise
         return _Answer(b"", identity_in(filesystem, path))
-    from fsspec.asyn import sync
-
-    body = sync(filesystem.loop, answer["Body"].read)
     found = _RANGE.match(answer.get("ContentRange", ""))
     size = int(found[2]) if found else int(answer["ContentLength"])
+    if found is None:
+        _check_whole(start, size)
+    body = sync(filesystem.loop, answer["Body"].read, timeout=seconds)
+    body = body if found else body[start : stop or None]
     return _Answer(body, Identity(size, answer["ETag"].strip('"')))
 
 
@@ -273,7 +319,8 @@ def retried(
             fault = fault_of(error)
             pause = retries.pause(clock(), fault)
             if pause is None:
-                raise fault.error(place, retries.tries, deed) from error
+                told = fault.error(place, retries.tries, deed)
+                raise told from (None if fault.hides else error)
             if fault.kind == "expired":
                 renew()
             rest(pause)
@@ -380,7 +427,8 @@ class RemoteFile(io.RawIOBase):
 
     def _checked(self, start: int, stop: int) -> bytes:
         """Send a request for a range and check its answer."""
-        body, identity = self._store.fetch(start, stop, min(REQUEST_SECONDS, self._patience))
+        size = stop - start if start >= 0 else -start
+        body, identity = self._store.fetch(start, stop, self._patience + size / _SLOWEST)
         if self._expected is not None and identity.differs(self._expected):
             raise ObjectChanged(
                 f"the object changed: it has {identity.size} bytes and the ETag {identity.etag}, "

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import errno
 import random
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -19,6 +20,7 @@ from zmqdata.errors import (
     PermissionDeniedError,
     UnavailableError,
 )
+from zmqdata.files.paths import shown_url
 
 MOST_TRIES = 6
 FIRST_PAUSE = 0.2
@@ -31,6 +33,8 @@ _PASSING_NUMBERS = frozenset(
 _PASSING_NAMES = ("timeout", "connection", "disconnected", "incomplete", "payload", "streaming")
 """Parts of the names of exceptions that HTTP clients raise for broken connections."""
 _EXPIRED = ("ExpiredToken", "TokenExpired", "RequestExpired")
+_BUSY = ("RequestTimeout", "SlowDown")
+_URLS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>]+")
 _WORDS = 300
 
 Kind: TypeAlias = Literal["absent", "denied", "expired", "changed", "passing", "refused"]
@@ -98,7 +102,9 @@ class Fault:
     kind: Kind
     """Class of the failure; ``"passing"`` and ``"expired"`` are worth a retry."""
     words: str
-    """Words of the store or the system."""
+    """Words of the store or the system, without users and queries of URLs."""
+    hides: bool = False
+    """True if the exceptions show more than these words."""
 
     def error(self, place: str, tries: int, deed: str = "read") -> DataServiceError:
         """Return the error to raise, which names the object and range (``place``), and
@@ -118,9 +124,10 @@ def fault_of(error: BaseException) -> Fault:
     """
     chain = list(_chain(error))
     words = " | ".join(dict.fromkeys(filter(None, (" ".join(str(one).split()) for one in chain))))
-    words = (words or type(error).__name__)[:_WORDS].rstrip(".")
+    words = words or type(error).__name__
+    shown = _URLS.sub(lambda found: shown_url(found[0]), words)
     status = next(filter(None, map(_status, chain)), 0)
-    return Fault(_kind(chain, status, words), words)
+    return Fault(_kind(chain, status, words), shown[:_WORDS].rstrip("."), shown != words)
 
 
 def _kind(chain: list[BaseException], status: int, words: str) -> Kind:
@@ -128,7 +135,7 @@ def _kind(chain: list[BaseException], status: int, words: str) -> Kind:
         return "changed"
     if status in (0, 400, 401, 403) and any(word in words for word in _EXPIRED):
         return "expired"
-    if status in _PASSING:
+    if status in _PASSING or (status == 400 and any(word in words for word in _BUSY)):
         return "passing"
     if status in (401, 403):
         return "denied"
