@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import json
 import lzma
 import zlib
@@ -390,6 +391,102 @@ def test_a_file_that_was_changed_is_noticed(tmp_path: Path) -> None:
     path.write_bytes(text[:-10])
     with pytest.raises(DataLossError, match=r"f\.jsonl cannot be read: it has \d+ bytes, and had"):
         list(iterator)
+
+
+@pytest.mark.parametrize("end", ["\n", ""])
+@pytest.mark.parametrize("name", ["f.jsonl", "f.jsonl.gz"])
+def test_a_file_that_grows_while_it_is_read_is_an_error(
+    tmp_path: Path, name: str, end: str
+) -> None:
+    """The rows that were there come, then an error, and none of the new rows."""
+    path = tmp_path / name
+    pack = PACKS.get(path.suffix, bytes)
+    path.write_bytes(pack(text_of(range(60_000)) + end.encode()))
+    iterator = make_iterator(node_of(path, 10**8), Context())
+    found = [next(iterator)]
+    with path.open("ab") as file:
+        file.write(pack(b"\n" + text_of(range(30))))
+    with pytest.raises(DataLossError, match=rf"{name} cannot be read: it has \d+ bytes, and had"):
+        found.extend(iterator)
+    assert {*numbers(found)} <= {*range(60_000)}
+    assert len(found) <= 60_000
+    assert end == "" or path.suffix == ".gz" or len(found) == 60_000
+
+
+@pytest.mark.parametrize("line", [' {"n": %d}', '\n{"n": %d}', '{"n": %d}\nrubbish'])
+@pytest.mark.parametrize("name", ["rows", "batches", "shuffled rows", "shuffled batches"])
+def test_irregular_lines_are_not_fetched_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, name: str
+) -> None:
+    """Beside lines that are blank, bad, or begin with a blank, each line is fetched
+    twice at most.
+    """
+    fetched = 0
+
+    class Fetched(list[Any]):
+        def __getitem__(self, index: Any) -> Any:
+            nonlocal fetched
+            found = super().__getitem__(index)
+            fetched += len(found) if isinstance(index, slice) else 1
+            return found
+
+    def counted(method: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *arguments: Fetched(method(*arguments))
+
+    def counted_some(piece: Any, indices: Any) -> Any:
+        nonlocal fetched
+        fetched += len(indices)
+        return some(piece, indices)
+
+    some = jsonl._Piece.some
+    monkeypatch.setattr(jsonl._Piece, "lines", counted(jsonl._Piece.lines))
+    monkeypatch.setattr(jsonl._Piece, "some", counted_some)
+    path = tmp_path / "f.jsonl"
+    text = "\n".join(line % n for n in range(500))
+    path.write_text(text)
+    options = {**KINDS[name], "on_error": "skip"}
+    assert sorted(numbers(read(node_of(path, 10**6, **options)))) == [*range(500)]
+    assert 0 < fetched <= 2 * (text.count("\n") + 1)
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_lines_before_a_bad_line_are_counted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shuffle: bool
+) -> None:
+    """Bad lines in all splits make the file be read for line numbers once in order,
+    and a few times in a permutation.
+    """
+    counted = 0
+
+    class Counted(io.FileIO):
+        def read(self, size: int | None = -1, /) -> Any:
+            nonlocal counted
+            counted += size or 0
+            return super().read(size)
+
+    monkeypatch.setattr(jsonl, "_HEAD", 0)
+    monkeypatch.setattr(jsonl, "open_file", lambda name, options=None: Counted(name))
+    path = tmp_path / "f.jsonl"
+    path.write_bytes(b"\n".join(b"%s\nbad%03d" % (text_of([n]), n) for n in range(100)))
+    iterator = make_iterator(node_of(path, shuffle=shuffle, on_error="skip"), Context(seed=1))
+    assert len([*iterator]) == 100
+    left_out = iterator._context.quarantine  # type: ignore[attr-defined]
+    assert sorted(int(one.error.split("line ")[1].split(",")[0]) for one in left_out) == [
+        *range(2, 201, 2)
+    ]
+    assert 0 < counted <= path.stat().st_size * (4 if shuffle else 1)
+
+
+@pytest.mark.parametrize("lists", [([True], [2]), (["x"], [1]), ([2**53 + 1], [0.5])])
+def test_lists_of_different_kinds_are_a_column_of_objects(
+    tmp_path: Path, lists: tuple[list[Any], list[Any]]
+) -> None:
+    """A batch of lists of which no tensor can be made exactly holds them as objects."""
+    path = tmp_path / "f.jsonl"
+    path.write_text("\n".join(json.dumps({"a": values}) for values in lists))
+    (batch,) = read(node_of(path, batch_rows=2))
+    assert batch["a"].dtype == object
+    assert [part.tolist() for part in batch["a"]] == [*lists]
 
 
 @pytest.mark.parametrize("name", ["rows", "batches", "shuffled rows"])

@@ -13,7 +13,7 @@ import json
 import os
 import sys
 import zlib
-from collections.abc import Iterator, KeysView, Mapping, Sequence
+from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -169,7 +169,9 @@ class _SplitFile:
                 f"{node.shown(number)} was changed after this dataset was made, or could not "
                 "be read then. Make the dataset again, and do not write to files that are read"
             )
-        self._size = -1 if packed else known.size
+        self._local, self._size = None if isinstance(raw, SequentialFile) else raw, known.size
+        if not packed:
+            self._stop = min(self._stop, known.size - 1)
         self._file = io.BufferedReader(PackedFile(raw, packed) if packed else raw, _CHUNK)
         self.offset = self._file.seek(begin if offset < 0 else offset)
         if offset < 0 < begin:
@@ -177,15 +179,18 @@ class _SplitFile:
 
     def read(self) -> bytes:
         """Return some of the next lines; none at the end of the split."""
-        if self.offset > self._stop:
-            return b""
-        # Not more than is there, so that what comes before damage is read.
-        content = self._file.read1(min(_CHUNK, self._stop + 1 - self.offset))
-        if content[-1:] != b"\n":
-            content += self._file.readline()
-        self.offset += len(content)
-        if content[-1:] != b"\n" and self.offset < self._size:
-            raise DataLossError(f"it has {self.offset} bytes, and had {self._size}")
+        content = b""
+        if self.offset <= self._stop:
+            # Not more than is there, so that what comes before damage is read.
+            content = self._file.read1(min(_CHUNK, self._stop + 1 - self.offset))
+            if content[-1:] != b"\n":
+                content += self._file.readline()
+            self.offset += len(content)
+        # The size is compared at each end, and where the file surely grew.
+        if self._local and (content[-1:] != b"\n" or self.offset > self._size):
+            size = os.fstat(self._local.fileno()).st_size
+            if size != self._size:
+                raise DataLossError(f"it has {size} bytes, and had {self._size}")
         return content
 
     def close(self) -> None:
@@ -209,30 +214,36 @@ class JsonLinesIterator(DecodingIterator):
         super().__init__(node, context)
         self._split_ends = np.cumsum(node.counts, dtype=np.int64)  # by file
         self._begin_reading(-1, 0)
-        self._lines_before: tuple[int, int | None] = -1, None  # a split, and lines before it
+        self._counted: dict[int, dict[int, int]] = {}  # by file: lines before positions
 
     def _begin_reading(self, offset: int, before: int) -> None:
-        self._offset, self._piece = offset, _Piece(b"", 0, 0, before)
+        self._offset, self._piece = offset, _Piece(b"", 0, 0)
         self._lines: Sequence[Line] = ()
+        self._lines_from = before  # number of the first of them
         self._broken: BaseException | None = None
 
     def _more(self) -> Iterator[Any]:
         self._strand.place = self._own_place
         size, names, rows = self._node.batch_size, self._node.columns, list[Any]()
         while len(rows) < (size or 1):
+            if not self._has_lines(bool(rows)):
+                if rows:
+                    break
+                continue
             # The keys of the first row of a batch are those of the others.
             is_first = size is not None and names is None and not rows
-            lines = self._lines_ahead(1 if is_first else size and size - len(rows), bool(rows))
-            if not lines and rows:
-                break
             keys = rows[0].keys() if rows and names is None else None
-            found = [] if is_first else _leading_rows(lines, names, keys)
+            lines, at = self._lines, self._behind - self._lines_from
+            stop = len(lines) if size is None else min(len(lines), at + size - len(rows))
+            # A slice would copy all that follows, for each line that ends the rows.
+            ahead = map(lines.__getitem__, range(at, stop))
+            found = [] if is_first else _leading_rows(ahead, names, keys)
             self._behind += len(found)
             rows += found
-            if found or not lines:
+            if found:
                 continue
             try:
-                rows += _rows_of(lines[0], names, keys, is_first)
+                rows += _rows_of(lines[at], names, keys, is_first)
             except _BAD as error:
                 if rows:
                     break
@@ -243,11 +254,11 @@ class JsonLinesIterator(DecodingIterator):
         self._rows = iter(rows if size is None else ())
         return self._rows if size is None else iter([_columns_of(rows)])
 
-    def _lines_ahead(self, most: int | None, is_pending: bool) -> Sequence[Line]:
-        """Return the next lines; none at the end of a split, which is then ended.
+    def _has_lines(self, is_pending: bool) -> bool:
+        """Read the next lines if all are used. Return False at the end of a split, and
+        end it.
 
         Args:
-            most: maximum number of lines.
             is_pending: True if rows wait for others, so that the split must not end.
         """
         try:
@@ -256,23 +267,24 @@ class JsonLinesIterator(DecodingIterator):
             if self._file is None:
                 self._begin_part()
                 self._file = _SplitFile(self._node, *self._file_of(self._part), self._offset)
-            while (at := self._behind - self._piece.before) >= len(self._lines):
+            while self._behind - self._lines_from >= len(self._lines):
                 self._offset = self._file.offset
-                before = self._piece.before + len(self._lines)
-                self._piece = _Piece(self._file.read(), self._part, self._offset, before)
+                self._lines_from += len(self._lines)
+                content = self._file.read()
+                self._piece = _Piece(content, self._part, self._offset, self._lines_from)
                 self._lines = self._piece.lines()
                 if not self._lines:
                     if not is_pending:
                         self._end_part()
-                    return ()
-            return self._lines[at:] if most is None else self._lines[at : at + most]
+                    return False
+            return True
         except READ_ERRORS as error:
             if is_pending:
                 self._broken = error
             else:
                 self._end_part()
                 self._leave_out(error, self._name_of_file(self._part), self._part)
-        return ()
+        return False
 
     def _file_of(self, split: int) -> tuple[int, int]:
         """Return the number of the file of a split, and its position in that."""
@@ -294,9 +306,8 @@ class JsonLinesIterator(DecodingIterator):
         piece, at = self._line(index)
         name, line, byte = self._name_of_file(piece.split), piece.before + at, piece.place_of(at)
         number = piece.split + (line + 1 << 32)
-        if self._lines_before[0] != piece.split:
-            self._lines_before = piece.split, _lines_before(self._node, *self._file_of(piece.split))
-        before = self._lines_before[1]
+        file, begin = self._file_of(piece.split)
+        before = _lines_before(self._node, file, begin, self._counted.setdefault(file, {0: 1}))
         if before is None:
             return f"{name}, line {line + 1} of its part {piece.split}, byte {byte}", number
         return f"{name}, line {before + line + 1}, byte {byte}", number
@@ -324,7 +335,7 @@ class JsonLinesIterator(DecodingIterator):
         self._next += self._stride
 
     def state(self) -> Any:
-        return [super().state(), self._offset, self._piece.before, self._row]
+        return [super().state(), self._offset, self._lines_from, self._row]
 
     def restore(self, state: Any) -> None:
         position, offset, before, row = state
@@ -344,19 +355,23 @@ class JsonLinesIterator(DecodingIterator):
 class DrawnLinesIterator(DrawingIterator, JsonLinesIterator):
     """Yields the values of the lines of several splits, drawn together."""
 
-    def _lines_ahead(self, most: int | None, is_pending: bool) -> Sequence[Line]:
+    def _has_lines(self, is_pending: bool) -> bool:
+        if self._behind - self._lines_from < len(self._lines):
+            return True
         if is_pending and self._row - len(self._failures) >= self._ends[-1]:
-            return ()
-        numbers = self._rows_ahead(most or 0)
-        if not len(numbers):
-            return ()
-        owners, indices = self._owners(numbers)
-        found: list[Line] = [""] * len(numbers)
+            return False
+        owners, indices = self._owners(self._rows_ahead(0))
+        found: list[Line] = [""] * len(owners)
         for owner, piece in enumerate(self._opened or ()):
             places = np.flatnonzero(owners == owner)
             for place, line in zip(places.tolist(), piece.some(indices[places]), strict=True):
                 found[place] = line
-        return found
+        self._lines, self._lines_from = found, self._behind
+        return bool(found)
+
+    def _go_to(self, row: int) -> None:
+        super()._go_to(row)
+        self._lines, self._lines_from = (), row
 
     def _loaded(self, splits: Sequence[int]) -> Iterator[tuple[Any, int]]:
         for split in splits:
@@ -377,22 +392,34 @@ class DrawnLinesIterator(DrawingIterator, JsonLinesIterator):
         return self._opened[int(owners[0])], int(places[0])
 
 
-def _lines_before(node: JsonLines, number: int, begin: int) -> int | None:
+def _lines_before(node: JsonLines, number: int, begin: int, counted: dict[int, int]) -> int | None:
     """Return the number of lines of a file before a split; None if counting them would
     take long.
+
+    Args:
+        node: the source.
+        number: number of the file.
+        begin: position at which the split begins.
+        counted: numbers of the lines before splits of the file, to go on from; those
+            that are found are added.
     """
-    name, count = node.filenames[number], int(begin > 0)
-    if begin and (is_url(name) or begin > _COUNTED):
-        return None
+    name = node.filenames[number]
+    if not begin or is_url(name) or begin > _COUNTED:
+        return None if begin else 0
+    at = max(at for at in counted if at <= begin)
+    count = counted[at]
     with suppress(OSError), open_file(name) as file:
-        while begin and (content := file.read(min(begin, _CHUNK))):
-            count, begin = count + content.count(b"\n"), begin - len(content)
+        file.seek(at)
+        while at < begin and (content := file.read(min(begin - at, _CHUNK))):
+            count, at = count + content.count(b"\n"), at + len(content)
+            if at % node.split_bytes == 0:
+                counted[at] = count
         return count
     return None
 
 
 def _leading_rows(
-    lines: Sequence[Line], names: Sequence[str] | None, keys: KeysView[str] | None
+    lines: Iterable[Line], names: Sequence[str] | None, keys: KeysView[str] | None
 ) -> list[Any]:
     """Return the rows of lines up to one that is blank or is no row, or begins with
     blanks.
@@ -487,7 +514,7 @@ def _column(values: list[Any]) -> Any:
     if kinds == {dict} and len({frozenset(value) for value in values}) == 1:
         return _columns_of(values)
     if kinds == {np.ndarray}:
-        with suppress(ValueError):  # they differ
+        with suppress(ValueError, TypeError):  # they differ
             return RaggedTensor.from_rows(_alike(values))
         return _objects(values)
     if kinds <= {bool, int, float}:
