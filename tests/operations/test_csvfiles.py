@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import re
 import zlib
 from pathlib import Path
 from typing import Any
@@ -96,11 +97,16 @@ def test_a_file_without_its_header_fails_alone(tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_row_fails_alone(tmp_path: Path, row: bytes, text: str) -> None:
-    """The error names the fault of the row, and the next row follows."""
-    outcomes = check_restore(csv_node(tmp_path, [row + b"\n" + b"b,2\n"]))
-    assert outcomes[0][0] == "raised"
-    assert text in outcomes[0][2]
-    assert outcomes[1:] == [plain(("b", np.int64(2)))]
+    """The error names the fault of the row and its place, and the next row follows."""
+    first, *outcomes = check_restore(csv_node(tmp_path, [b"a,1\n", b"a,1\n" + row + b"\nb,2\n"]))
+    assert outcomes[1][0] == "raised"
+    assert text in outcomes[1][2]
+    assert re.search(r"failed for \S*/1\.\w+, byte 4: ", outcomes[1][2])
+    assert [first, outcomes[0], outcomes[2]] == [
+        plain(("a", np.int64(1))),
+        plain(("a", np.int64(1))),
+        plain(("b", np.int64(2))),
+    ]
 
 
 def test_a_quoted_field_without_end_is_a_failure(tmp_path: Path) -> None:

@@ -83,9 +83,11 @@ def test_a_missing_file_fails_alone(tmp_path: Path) -> None:
 
 
 def test_a_line_that_is_no_text_fails_alone(tmp_path: Path) -> None:
-    """Bytes that are not UTF-8 fail their line only."""
-    node = TextLines(filenames=written(tmp_path, [b"a\n\xff\nb\n"]))
-    assert [outcome[0] for outcome in check_restore(node)] == ["str", "raised", "str"]
+    """Bytes that are not UTF-8 fail their line only. The error names file and byte."""
+    names = written(tmp_path, [b"a\n", b"a\n\xff\nb\n"])
+    outcomes = check_restore(TextLines(filenames=names))
+    assert [outcome[0] for outcome in outcomes] == ["str", "str", "raised", "str"]
+    assert f"failed for {names[1]}, byte 2: UnicodeDecodeError" in outcomes[2][2]
 
 
 @pytest.mark.parametrize("compression", ["GZIP", "ZLIB", "ZSTD"])
@@ -115,19 +117,29 @@ def test_a_packed_file_read_as_text_says_how(tmp_path: Path, name: str) -> None:
 
 
 def test_records_may_begin_as_packed_files_do(tmp_path: Path) -> None:
-    """Records are read if their checksums or the name of the file say that they are
-    plain; otherwise the error says what to pass.
+    """Records are read if their checksums say that they are plain; otherwise the error
+    says what to pass. Records of fixed length may begin with any bytes.
     """
     content = bytes(int.from_bytes(STARTS["GZIP"][:3], "little"))
     plain_names = written(tmp_path, [as_record(content)])
     assert run(TFRecords(filenames=plain_names)) == [plain(content)]
     (name,) = written(tmp_path, [as_record(b"abc")], "GZIP")
     assert "Pass compression_type='GZIP'" in run(TFRecords(filenames=(name,)))[0][2]
-    length = Path(name).stat().st_size
-    assert len(run(FixedLengthRecords(filenames=(name,), record_bytes=length))) == 1
-    packed = Path(name).rename(f"{name}.gz")
-    failure = run(FixedLengthRecords(filenames=(str(packed),), record_bytes=length))[0]
-    assert "Pass compression_type='GZIP'" in failure[2]
+    for start in STARTS.values():
+        (name,) = written(tmp_path, [start])
+        node = FixedLengthRecords(filenames=(name,), record_bytes=len(start))
+        assert run(node) == [plain(start)]
+
+
+@pytest.mark.parametrize("line", ["P*M\x18 is text", "BZh91AY&SY is bzip2: \u00e9"])
+def test_text_may_begin_as_packed_files_do(tmp_path: Path, line: str) -> None:
+    """A file that is UTF-8 is text, also if packed files may begin with its bytes. The
+    bytes that are looked at may end within a character.
+    """
+    content = line.encode()
+    whole, cut = run(TextLines(filenames=written(tmp_path, [content, content[:-1]])))
+    assert whole == plain(line)
+    assert "is packed with" not in str(cut)
 
 
 def test_a_zlib_stream_is_read_forward_only(tmp_path: Path) -> None:

@@ -99,13 +99,13 @@ class CsvIterator(FilesIterator):
                 [convert(field) for convert, field in zip(self._converts, fields, strict=True)]
             )
         except Exception as error:
-            raise failure(self._node, error) from error
+            raise self._failure(error) from error
 
     def _next_row(self) -> str:
         while True:
             if self._file is None:
                 self._open()
-            row = self._read_row()
+            self._begin, row = self._offset, self._read_row()
             if row:
                 break
             self._end_part()
@@ -120,7 +120,7 @@ class CsvIterator(FilesIterator):
         try:
             row.decode()
         except UnicodeDecodeError as error:
-            raise failure(self._node, error) from error
+            raise self._failure(error) from error
 
     def _open(self, offset: int = 0) -> BinaryIO:
         file = super()._open(offset)

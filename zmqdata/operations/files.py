@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import io
 import json
@@ -211,6 +212,7 @@ class FilesIterator(PartsIterator):
         super().__init__(context, len(node.filenames))
         self._node = node
         self._offset = 0
+        self._begin = 0  # of the line that was read last
 
     def _open(self, offset: int = 0) -> BinaryIO:
         """Open the next file and return it, positioned at ``offset``. While it is open,
@@ -254,7 +256,11 @@ class FilesIterator(PartsIterator):
         """Return True if a plain file may have these first bytes, which are those of
         packed files.
         """
-        return False
+        try:
+            codecs.utf_8_decode(head)  # also if the last character is cut
+        except UnicodeDecodeError:
+            return False
+        return True
 
     @property
     def in_part(self) -> bool:
@@ -264,6 +270,10 @@ class FilesIterator(PartsIterator):
     def _shown(self) -> str:
         """Name of the file that is read, for errors."""
         return shown_url(self._node.filenames[self._next])
+
+    def _failure(self, error: BaseException) -> Exception:
+        """Return the error of the line that was read last."""
+        return failure(self._node, error, f"{self._shown}, byte {self._begin}")
 
     @property
     def _position(self) -> int:
@@ -320,11 +330,11 @@ class TextLinesIterator(FilesIterator):
             if line:
                 break
             self._end_part()
-        self._offset += len(line)
+        self._begin, self._offset = self._offset, self._offset + len(line)
         try:
             return line.rstrip(b"\n").removesuffix(b"\r").decode()
         except UnicodeDecodeError as error:
-            raise failure(self._node, error) from error
+            raise self._failure(error) from error
 
 
 def open_binary(
@@ -395,6 +405,9 @@ class FixedLengthRecordsIterator(FilesIterator):
         # they begin at ``_offset``.
         self._ahead = b""
         self._end = 0  # in a plain file: offset of its footer
+
+    def _may_be_plain(self, head: bytes) -> bool:
+        return True
 
     def __next__(self) -> bytes:
         self._strand.place = self._own_place

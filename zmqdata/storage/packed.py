@@ -16,8 +16,8 @@ HEAD = 16
 """Number of bytes that tell how a file is packed."""
 ENDINGS = {".gz": "GZIP", ".zst": "ZSTD", ".bz2": "BZ2", ".xz": "XZ"}
 """Compressions by the ends of names."""
-# No JSON, and no text in UTF-8, begins in one of these ways. Others of zlib could be
-# text.
+# No JSON begins in one of these ways. Text may begin as BZ2 or a skippable frame of
+# ZSTD does, and in other ways of zlib.
 _STARTS = {
     "GZIP": re.compile(rb"\x1f\x8b\x08"),
     "ZLIB": re.compile(rb"x(?:\x9c|\xda[^\x80-\xbf])", re.DOTALL),
