@@ -8,6 +8,7 @@ import gzip
 import lzma
 import os
 import zlib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import zstandard
 from tests.iterators.checks import LedgerProvider, check_restore, plain, provided, run
 from zmqdata.dataset import Dataset, TextLineDataset
 from zmqdata.elements.specs import UNKNOWN_CARDINALITY, TensorSpec
-from zmqdata.errors import NoFilesMatchedError, PipelineError, UnimplementedError
+from zmqdata.errors import DataLossError, NoFilesMatchedError, PipelineError, UnimplementedError
 from zmqdata.iterators.base import make_iterator
 from zmqdata.iterators.context import Context
 from zmqdata.iterators.random_access import element_at
@@ -427,6 +428,79 @@ def test_a_file_that_shrinks_is_data_loss(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="became shorter"):
         list(iterator)
     iterator.close()
+
+
+def with_state(tmp_path: Path, kind: str, compression: str) -> tuple[Node, Path, Any]:
+    """Return a source of 100 elements, its file, and its state after 50 of them."""
+    parts = [b"%07d" % number for number in range(100)]
+    records = {TFRecords: b"".join(map(as_record, parts)), FixedLengthRecords: b"".join(parts)}
+    node: Node = {
+        "text": TextLines,
+        "csv": partial(Csv, columns=(CsvColumn(number=0, dtype=np.dtype(int)),), width=1),
+        "records": TFRecords,
+        "pieces": partial(FixedLengthRecords, record_bytes=7),
+    }[kind](filenames=(str(tmp_path / "0.txt"),), compression_type=compression)
+    written(tmp_path, [records.get(type(node), b"\n".join(parts))], compression)
+    iterator = make_iterator(node, Context())
+    for _ in range(50):
+        next(iterator)
+    state = iterator.state()
+    iterator.close()
+    return node, tmp_path / "0.txt", state
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP", "ZSTD"])
+@pytest.mark.parametrize("kind", ["text", "csv", "records", "pieces"])
+@pytest.mark.parametrize("is_other", [False, True])
+def test_a_file_that_became_shorter_is_not_continued(
+    tmp_path: Path, kind: str, compression: str, is_other: bool
+) -> None:
+    """A file that was cut off, or replaced by a shorter file, is data loss that names
+    the file and the byte, not its end.
+    """
+    node, path, state = with_state(tmp_path, kind, compression)
+    content = PACKERS[compression](b"1234567") if is_other else path.read_bytes()[:-7]
+    path.write_bytes(content)
+    iterator = make_iterator(node, Context())
+    place = (
+        rf"{path} is damaged at byte {state[1]}: it has {len(content)} bytes, expected \d+ or more"
+    )
+    with pytest.raises(DataLossError, match=place):
+        iterator.restore(state)
+
+
+@pytest.mark.parametrize("kind", ["text", "csv", "records", "pieces"])
+def test_a_packed_file_that_ends_before_a_state_is_not_continued(tmp_path: Path, kind: str) -> None:
+    """A packed file may be longer and have less content: that is data loss, too."""
+    node, path, state = with_state(tmp_path, kind, "GZIP")
+    path.write_bytes(gzip.compress(b"1234567") + bytes(path.stat().st_size))
+    iterator = make_iterator(node, Context())
+    with pytest.raises(
+        DataLossError, match=rf"damaged at byte {state[1]}: its content ends at byte 7"
+    ):
+        iterator.restore(state)
+
+
+def test_a_file_that_grew_while_it_was_read_is_continued(tmp_path: Path) -> None:
+    """Lines that were added are read, also after a resume, and noticed if they are
+    gone then.
+    """
+    (name,) = written(tmp_path, [b"a\n"])
+    node = TextLines(filenames=(name,))
+    iterator = make_iterator(node, Context())
+    assert next(iterator) == "a"
+    Path(name).write_bytes(b"a\nb\nc\n")
+    assert next(iterator) == "b"
+    state = iterator.state()
+    resumed = make_iterator(node, Context())
+    resumed.restore(state)
+    assert next(resumed) == "c"
+    Path(name).write_bytes(b"a\n\n")
+    lost = make_iterator(node, Context())
+    with pytest.raises(DataLossError, match="at byte 4: it has 3 bytes, expected 4 or"):
+        lost.restore(state)
+    for each in (iterator, resumed):
+        each.close()
 
 
 TWO = ("/a", "/b")

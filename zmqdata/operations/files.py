@@ -104,7 +104,7 @@ class Files(Node):
 
     split_unit: ClassVar[str] = "files"
     restoring: ClassVar[str] = FILE_AGAIN
-    own_state: ClassVar[int] = 16
+    own_state: ClassVar[int] = 24
 
     @property
     def split_source(self) -> SplitSource:
@@ -147,6 +147,9 @@ class FixedLengthRecords(Files):
 
 
 _BUFFER = 1 << 16
+_CUT_OFF = (
+    "It was cut off or replaced after the state was made: restore it, or read from the beginning"
+)
 READ_ERRORS = (OSError, EOFError, ImportError, DataServiceError)
 """Errors that reading a file raises, on this machine or in a store."""
 
@@ -206,6 +209,7 @@ class FilesIterator(PartsIterator):
     _is_within = True
     _file: BinaryIO | None = None
     _remote: RemoteFile | None = None
+    _local = Identity(0)  # of the open file of this machine: its size alone
     _identity: Identity | None = None  # of the file that was open at the restored state
 
     def __init__(self, node: Any, context: Context) -> None:
@@ -219,25 +223,35 @@ class FilesIterator(PartsIterator):
         ``_next`` is its index.
         """
         self._begin_part()
-        node = self._node
+        node, name = self._node, self._node.filenames[self._next]
         try:
-            name = node.filenames[self._next]
-            self._remote = (
-                open_remote(name, expected=self._identity, options=node.storage_options)
-                if is_url(name)
-                else None
-            )
+            if is_url(name):
+                options = node.storage_options
+                self._remote = open_remote(name, expected=self._identity, options=options)
+            else:
+                self._check_size(os.stat(name).st_size, offset)
             file = open_binary(name, node.compression_type, node.buffer_size, self._remote)
             self._file = file
-            if offset:
-                file.seek(offset)
-            elif not node.compression_type:
+            if offset and (end := file.seek(offset)) < offset:
+                raise DataLossError(f"its content ends at byte {end}. {_CUT_OFF}")
+            if not offset and not node.compression_type:
                 self._check_plain(file.peek(HEAD))
         except READ_ERRORS as error:
             self._end_part()
+            if isinstance(error, DataLossError) and not is_url(name):
+                raise _damaged(node, name, offset, error) from error
             raise failure(node, error) from error
         self._offset = offset
         return file
+
+    def _check_size(self, size: int, offset: int) -> None:
+        """Raise an error if a file of this machine is shorter than at the state."""
+        least = self._identity.size if self._identity else 0
+        if not self._node.compression_type:
+            least = max(least, offset)  # the file may have grown while it was open
+        if size < least:
+            raise DataLossError(f"it has {size} bytes, expected {least} or more. {_CUT_OFF}")
+        self._local = Identity(size)
 
     def _check_plain(self, head: bytes) -> None:
         """Raise an error for a packed file, of which these are the first bytes."""
@@ -289,16 +303,16 @@ class FilesIterator(PartsIterator):
 
     def state(self) -> Any:
         found = [super().state(), self._offset]
-        if self._offset and self._remote is not None:
-            # Where a task is continued, the object may be another one.
-            found.append([*self._remote.identity])
+        if self._offset:
+            # Where a task is continued, the file may be another one.
+            found.append([*(self._local if self._remote is None else self._remote.identity)])
         return found
 
     def restore(self, state: Any) -> None:
         position, offset, *identity = state
         super().restore(position)
         if offset:
-            self._identity = Identity(*identity[0]) if identity else None
+            self._identity = Identity(*identity[0])
             self._open(offset)
 
     def close(self) -> None:
@@ -429,7 +443,7 @@ class FixedLengthRecordsIterator(FilesIterator):
             self._end_part()
 
     def _open(self, offset: int = 0) -> BinaryIO:
-        file = super()._open()
+        file = super()._open(offset)
         node = self._node
         self._ahead = b""
         if not node.compression_type:
