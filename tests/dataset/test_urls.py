@@ -146,7 +146,7 @@ def test_a_split_is_left_out(store: ObjectStore) -> None:
     told = [left_out.error for left_out in iterator.quarantine]
     assert [left_out.number for left_out in iterator.quarantine] == [0, 2, 4]
     assert "/none, bytes 0 to 4096, could not be read: 404" in told[0]
-    assert told[1].startswith("UnicodeDecodeError")
+    assert told[1].startswith(f"{urls[1]}, byte 2: UnicodeDecodeError")
     assert "TextLineDataset" in iterator.quarantine[0].node
     with pytest.raises(ValueError, match='must be "raise" or "skip"'):
         TextLineDataset(urls, on_error="retry")  # type: ignore[arg-type]

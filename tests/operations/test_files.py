@@ -84,11 +84,17 @@ def test_a_missing_file_fails_alone(tmp_path: Path) -> None:
 
 
 def test_a_line_that_is_no_text_fails_alone(tmp_path: Path) -> None:
-    """Bytes that are not UTF-8 fail their line only. The error names file and byte."""
+    """Bytes that are not UTF-8 fail their line only. The error and the quarantine name
+    file and byte.
+    """
     names = written(tmp_path, [b"a\n", b"a\n\xff\nb\n"])
     outcomes = check_restore(TextLines(filenames=names))
     assert [outcome[0] for outcome in outcomes] == ["str", "str", "raised", "str"]
     assert f"failed for {names[1]}, byte 2: UnicodeDecodeError" in outcomes[2][2]
+    skipping = iter(TextLineDataset([*names], on_error="skip"))
+    assert [*skipping] == ["a", "a", "b"]
+    (left_out,) = skipping.quarantine
+    assert left_out.error.startswith(f"{names[1]}, byte 2: UnicodeDecodeError: ")
 
 
 @pytest.mark.parametrize("compression", ["GZIP", "ZLIB", "ZSTD"])

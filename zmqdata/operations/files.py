@@ -24,7 +24,7 @@ from zmqdata.errors import (
 from zmqdata.files.filenames import native, portable
 from zmqdata.files.paths import is_url, shown_url
 from zmqdata.iterators.base import make_iterator
-from zmqdata.iterators.calling import failure
+from zmqdata.iterators.calling import CALLED_FOR, failure
 from zmqdata.iterators.context import Context, Name
 from zmqdata.iterators.indexed import IndexedIterator, PartsIterator
 from zmqdata.iterators.random_access import element_at, name_at, refusal
@@ -287,7 +287,8 @@ class FilesIterator(PartsIterator):
 
     def _failure(self, error: BaseException) -> Exception:
         """Return the error of the line that was read last."""
-        return failure(self._node, error, f"{self._shown}, byte {self._begin}")
+        setattr(error, CALLED_FOR, f"{self._shown}, byte {self._begin}")  # for a quarantine, too
+        return failure(self._node, error)
 
     @property
     def _position(self) -> int:

@@ -22,7 +22,7 @@ from zmqdata.errors import (
 )
 from zmqdata.failures.exceptions import FAILURES, formatted, text_of
 from zmqdata.iterators.base import ElementIterator, make_iterator
-from zmqdata.iterators.calling import failure
+from zmqdata.iterators.calling import CALLED_FOR, failure
 from zmqdata.iterators.context import Context, Name, Namer
 from zmqdata.iterators.inputs import UnaryIterator, decider_for, forgiving_input, input_iterator
 from zmqdata.iterators.naming import unnamed
@@ -30,6 +30,7 @@ from zmqdata.iterators.quarantine import LeftOut
 from zmqdata.iterators.random_access import element_at, name_at, refusal
 from zmqdata.nodes.base import NOTHING_AGAIN, SHARD_HINT, Node, Unary
 from zmqdata.nodes.options import Settings
+from zmqdata.peeking import peek
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -399,7 +400,8 @@ class IgnoreErrorsIterator(UnaryIterator):
             self._decider.leave_out(number)
         if self._quarantine is not None:
             cause = error.__cause__ or error
-            reason = f"{type(cause).__name__}: {text_of(cause)}"
+            where = peek(cause, CALLED_FOR, "")
+            reason = f"{where and f'{where}: '}{type(cause).__name__}: {text_of(cause)}"
             split = self._input.current_split()
             label, text = self._node.input.label, formatted(error)
             self._quarantine.append(LeftOut(number, label, reason, text, split, self._place))
