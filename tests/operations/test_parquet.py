@@ -212,6 +212,100 @@ def test_failures_among_drawn_rows_come_first(tmp_path: Path) -> None:
     assert outcomes[0][0] == "raised"
 
 
+def write_four(folder: Path, ending: str) -> list[Path]:
+    """Write four files of twenty rows, the numbers 0 to 79."""
+    paths = [folder / f"{number}.{ending}" for number in range(4)]
+    for number, path in enumerate(paths):
+        values = range(number * 20, number * 20 + 20)
+        if ending == "parquet":
+            pq.write_table(pa.table({"n": list(values)}), path, row_group_size=10)
+        else:
+            path.write_text("".join(f'{{"n": {n}}}\n' for n in values))
+    return paths
+
+
+def outcomes_of(iterator: Any, found: list[int]) -> int:
+    """Add the numbers of the next elements, and return the number of errors."""
+    errors = 0
+    while True:
+        try:
+            found += numbers([next(iterator)])
+        except StopIteration:
+            return errors
+        except (DataLossError, PipelineError):
+            errors += 1
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"batch_rows": 3},
+        {"split": "file", "open_splits": 3},
+        {"ending": "jsonl"},
+        {"ending": "jsonl", "batch_rows": 3},
+    ],
+    ids=str,
+)
+def test_drawn_rows_keep_their_numbers_if_a_file_is_lost(
+    tmp_path: Path, options: dict[str, Any], on_error: str
+) -> None:
+    """A file that is lost, or returns, before a resume alters no other row: what is
+    lost is an error or in the quarantine, and no row comes twice.
+    """
+    options = {"seed": 1, "shuffle": True, "on_error": on_error, "open_splits": 8, **options}
+    ending = options.pop("ending", "parquet")
+    paths = write_four(tmp_path, ending)
+    kind = Dataset.from_jsonl if ending == "jsonl" else Dataset.from_parquet
+    dataset = kind(paths, **options)
+    content, others = paths[2].read_bytes(), {*range(40), *range(60, 80)}
+    for is_lost_first in (False, True):
+        paths[2].write_bytes(content)
+        if is_lost_first:
+            paths[2].unlink()
+        iterator, found, errors = iter(dataset), list[int](), 0
+        while len(found) < 9:
+            try:
+                found += numbers([next(iterator)])
+            except PipelineError:
+                errors += 1
+        state = iterator.state_dict()
+        paths[2].write_bytes(content)
+        if not is_lost_first:
+            paths[2].unlink()
+        iterator = iter(dataset)
+        iterator.load_state_dict(state)
+        if on_error == "raise" and not is_lost_first:
+            with pytest.raises(PipelineError, match=rf"2\.{ending}"):
+                next(iterator)
+            errors += 1
+            again = iter(dataset)
+            again.load_state_dict(iterator.state_dict())
+            iterator = again
+        errors += outcomes_of(iterator, found)
+        assert max(Counter(found).values()) == 1
+        assert others <= {*found}
+        if on_error == "skip":
+            assert errors == 0
+            assert len(iterator.quarantine) or {*range(40, 60)} <= {*found}
+        else:
+            assert errors or {*range(40, 60)} <= {*found}
+
+
+def test_drawn_lines_that_change_before_a_resume_are_data_loss(tmp_path: Path) -> None:
+    """A file with other lines and the same beginning and size is noticed."""
+    path = tmp_path / "f.jsonl"
+    path.write_text("1\n" * 4000)
+    iterator = iter(Dataset.from_jsonl(path, shuffle=True))
+    next(iterator)
+    path.write_text("1\n" * 3000 + "111\n" * 500)
+    again = iter(Dataset.from_jsonl(path, shuffle=True))
+    again.load_state_dict(iterator.state_dict())
+    with pytest.raises(DataLossError, match="it has 3500 rows, and had 4000"):
+        next(again)
+
+
 def test_a_file_that_was_changed_is_noticed(folder: Path) -> None:
     """A file with another footer than when the dataset was made, and one that is gone,
     are errors, never a mixture.

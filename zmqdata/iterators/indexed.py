@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import operator
 from abc import abstractmethod
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence, Sized
 from contextlib import suppress
 from operator import length_hint
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from zmqdata.errors import DataLossError
 from zmqdata.failures.exceptions import formatted, text_of
 from zmqdata.iterators.base import END, ElementIterator, Steps
 from zmqdata.iterators.calling import PassedOver
@@ -306,33 +307,52 @@ class DecodingIterator(PartsIterator):
         """Return the error of what cannot be read at a place."""
 
 
+class Loaded(NamedTuple):
+    """Result of reading a split that a ``DrawingIterator`` opens, or a part of it."""
+
+    rows: Sized
+    """The rows that could be read."""
+    size: int
+    """Their size in bytes."""
+    number: int
+    """Number of the part, also in the quarantine."""
+    where: str
+    """Name of the part, for errors."""
+    error: BaseException | None = None
+    """Error of what could not be read."""
+
+
 class DrawingIterator(DecodingIterator):
     """Base of the iterators that read splits in a permutation, some of them at a time,
-    and yield their rows in another permutation. The state is that before these splits,
-    and a number of elements.
+    and yield their rows in another permutation.
 
-    What cannot be read of these splits comes before their rows.
+    What cannot be read of these splits comes before their rows. The state is that
+    before these splits, the numbers of rows and failures, and the length of each part.
+    The lengths keep the numbers of rows when a part is read again with another result.
     """
 
     def __init__(self, node: Any, context: Context) -> None:
         super().__init__(node, context)
         self._permute(node, context, node.split_count)
         self._place: Any = None  # state before the splits that are open
-        self._opened: list[Any] | None = None  # rows of these splits
-        self._failures: list[Exception] = []
-        self._ends = np.zeros(0, np.int64)
-        self._together = 0
-        self._drawn = Permutation(0, 0)
+        self._opened: list[Any] | None = None  # rows of these splits, by part
+        self._close_parts()
+
+    def _close_parts(self) -> None:
+        self._opened = None
+        # Lengths by numbers of parts; ~length if the failure of the part was raised.
+        self._lengths: dict[int, int] = {}
+        self._failures: list[tuple[int, Exception]] = []
+        self._raised = 0
+        self._go_to(0)
 
     @abstractmethod
-    def _loaded(self, splits: Sequence[int]) -> Iterator[tuple[Any, int]]:
-        """Yield the rows of splits, as collections that have a length, each with its
-        size in bytes. Failures go to ``_keep_failure``.
-        """
+    def _loaded(self, splits: Sequence[int]) -> Iterator[Loaded]:
+        """Yield the parts of splits."""
 
     def _rows_ahead(self, most: int, unit: int = 1) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Return the numbers of the next rows among those that are open; none at their
-        end, which ends the part. Raise what could not be read.
+        end. Raise what could not be read.
 
         Args:
             most: maximum number of them; 0: as suits single rows.
@@ -341,27 +361,49 @@ class DrawingIterator(DecodingIterator):
         if self._opened is None:
             self._begin_part()
             self._open_several()
-        first = self._row - len(self._failures)
-        if first < 0:
+        if self._failures:
+            part, error = self._failures.pop(0)
+            self._lengths[part] = min(self._lengths[part], ~self._lengths[part])
+            self._raised += 1
+            raise error
+        most = unit if self._has_gaps else most or self._together
+        while (first := self._row * unit) < self._count:
+            numbers = self._drawn.many(range(first, min(first + most, self._count)))
+            if self._has_gaps:
+                owners, rows = self._owners(numbers)
+                numbers = numbers[rows < self._present[owners]]
+            if len(numbers):
+                return numbers
             self._behind += 1
-            raise self._failures[first]
-        count = int(self._ends[-1]) if len(self._ends) else 0
-        first *= unit
-        numbers = self._drawn.many(range(first, min(first + (most or self._together), count)))
-        if not len(numbers):
-            self._end_part()
-        return numbers
+        return np.zeros(0, np.int64)
 
     def _open_several(self) -> None:
-        self._opened, self._failures, size = [], [], 0
-        for rows, nbytes in self._loaded(self._members()):
-            self._opened.append(rows)
-            size += nbytes
-        self._ends = np.cumsum([len(rows) for rows in self._opened], dtype=np.int64)
-        count = sum(map(len, self._opened))
-        self._together = suitable_rows(size, count)
+        found, is_first, size = dict[int, Any](), not self._lengths, 0
+        for rows, nbytes, number, where, error in self._loaded(self._members()):
+            found[number], size, count = rows, size + nbytes, len(rows)
+            if is_first:
+                self._lengths[number] = count
+            # A part that was not found before belongs to a failure.
+            known = self._lengths.get(number, -1)
+            length = max(known, ~known)
+            if known < 0 and count >= length:
+                continue
+            if error is None and count != length:
+                error = DataLossError(
+                    f"it has {count} rows, and had {length} when the state was saved. It was "
+                    "changed since: start again without the state"
+                )
+            if error is not None:
+                self._keep_failure(error, where, number)
+        lengths = [max(length, ~length) for length in self._lengths.values()]
+        self._opened = [found.get(number, ()) for number in self._lengths]
+        self._ends = np.cumsum(lengths, dtype=np.int64)
+        self._present = np.array([*map(len, self._opened)], np.int64)
+        self._has_gaps = bool((self._present < lengths).any())
+        self._count = sum(lengths)
+        self._together = suitable_rows(size, self._count)
         assert self._order is not None
-        self._drawn = Permutation(count, mixed_seed(self._order.seed, self._part))
+        self._drawn = Permutation(self._count, mixed_seed(self._order.seed, self._part))
 
     def _members(self) -> list[int]:
         """Return the splits to open together, and pass them."""
@@ -379,7 +421,7 @@ class DrawingIterator(DecodingIterator):
         try:
             self._leave_out(error, where, number)
         except Exception as failed:
-            self._failures.append(failed)
+            self._failures.append((number, failed))
 
     def _owners(
         self, numbers: np.ndarray[Any, Any]
@@ -394,22 +436,27 @@ class DrawingIterator(DecodingIterator):
     def in_part(self) -> bool:
         return self._opened is not None
 
+    @property
+    def _position(self) -> int:
+        return self._row + self._raised
+
     def current_split(self) -> tuple[int, int] | None:
         return None
 
     def _end_part(self) -> None:
         if self._opened is None:
             self._members()
-        self._opened = None
-        self._go_to(0)
+        self._close_parts()
 
     def state(self) -> Any:
         place = IndexedIterator.state(self) if self._opened is None else self._place
-        return [place, self._row]
+        return [place, self._row, self._raised, [*map(list, self._lengths.items())]]
 
     def restore(self, state: Any) -> None:
-        position, row = state
+        position, row, raised, lengths = state
         IndexedIterator.restore(self, position)
+        self._close_parts()
+        self._lengths, self._raised = dict(lengths), raised
         self._go_to(row)
 
 

@@ -29,7 +29,7 @@ from zmqdata.files.paths import is_url
 from zmqdata.iterators.base import ElementIterator, make_iterator
 from zmqdata.iterators.calling import failure
 from zmqdata.iterators.context import Context
-from zmqdata.iterators.indexed import DecodingIterator, DrawingIterator
+from zmqdata.iterators.indexed import DecodingIterator, DrawingIterator, Loaded
 from zmqdata.nodes.base import FileRows
 from zmqdata.operations.files import READ_ERRORS
 from zmqdata.storage.packed import PackedFile
@@ -358,37 +358,39 @@ class DrawnLinesIterator(DrawingIterator, JsonLinesIterator):
     def _has_lines(self, is_pending: bool) -> bool:
         if self._behind - self._lines_from < len(self._lines):
             return True
-        if is_pending and self._row - len(self._failures) >= self._ends[-1]:
+        numbers = self._rows_ahead(0)
+        if not len(numbers):
+            if not is_pending:
+                self._end_part()
             return False
-        owners, indices = self._owners(self._rows_ahead(0))
-        found: list[Line] = [""] * len(owners)
+        owners, indices = self._owners(numbers)
+        found: list[Line] = [""] * len(numbers)
         for owner, piece in enumerate(self._opened or ()):
             places = np.flatnonzero(owners == owner)
             for place, line in zip(places.tolist(), piece.some(indices[places]), strict=True):
                 found[place] = line
         self._lines, self._lines_from = found, self._behind
-        return bool(found)
+        return True
 
     def _go_to(self, row: int) -> None:
         super()._go_to(row)
         self._lines, self._lines_from = (), row
 
-    def _loaded(self, splits: Sequence[int]) -> Iterator[tuple[Any, int]]:
+    def _loaded(self, splits: Sequence[int]) -> Iterator[Loaded]:
         for split in splits:
-            contents, begin = list[bytes](), 0
+            contents, begin, failed = list[bytes](), 0, None
             try:
                 with closing(_SplitFile(self._node, *self._file_of(split))) as file:
                     begin = file.offset
                     contents.extend(iter(file.read, b""))
             except READ_ERRORS as error:
-                self._keep_failure(error, self._name_of_file(split), split)
-            whole = b"".join(contents)
-            yield _Piece(whole, split, begin), len(whole)
+                failed = error
+            whole, where = b"".join(contents), self._name_of_file(split)
+            yield Loaded(_Piece(whole, split, begin), len(whole), split, where, failed)
 
     def _line(self, index: int) -> tuple[_Piece, int]:
         assert self._opened is not None
-        row = index - len(self._failures)
-        owners, places = self._owners(self._drawn.many(range(row, row + 1)))
+        owners, places = self._owners(self._drawn.many(range(index, index + 1)))
         return self._opened[int(owners[0])], int(places[0])
 
 

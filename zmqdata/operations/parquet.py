@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, takewhile
-from typing import Any, BinaryIO, ClassVar, NamedTuple
+from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,7 @@ from zmqdata.iterators.indexed import (
     BYTES_AT_ONCE,
     DecodingIterator,
     DrawingIterator,
+    Loaded,
     suitable_rows,
 )
 from zmqdata.nodes.base import ByIdentity, FileRows
@@ -342,54 +343,43 @@ class ParquetIterator(DecodingIterator):
         self.close()
 
 
-class _SplitTable(NamedTuple):
-    table: Any
-    """The rows of a row group, if it could be read."""
-    error: BaseException | None
-    where: str
-    """Name of what was read, for errors."""
-    number: int
-    """Number of what is left out, if it is."""
-
-
 class DrawnRowsIterator(DrawingIterator, ParquetIterator):
     """Yields the rows of several row groups, drawn together."""
 
     def _next_batch(self) -> Any:
         numbers = self._rows_ahead(self._node.batch_size or 0, self._node.batch_size or 1)
-        return self._at(numbers) if len(numbers) else None
+        if len(numbers):
+            return self._at(numbers)
+        self._end_part()
+        return None
 
-    def _loaded(self, splits: Sequence[int]) -> Iterator[tuple[Any, int]]:
+    def _loaded(self, splits: Sequence[int]) -> Iterator[Loaded]:
         if is_url(self._node.filenames[0]):
             asked = [Requested(partial(self._tables_of, split, None)) for split in splits]
             found = [one.result() or [] for one in asked]
         else:
             found = [self._tables_of(split, self._reader) for split in splits]
-        for table, error, where, number in chain.from_iterable(found):
-            if error is None:
-                yield table, table.nbytes
-            else:
-                self._keep_failure(error, where, number)
+        yield from chain.from_iterable(found)
 
-    def _tables_of(self, split: int, reader: _GroupReader | None) -> list[_SplitTable]:
+    def _tables_of(self, split: int, reader: _GroupReader | None) -> list[Loaded]:
         """Return the row groups of a split, read by a reader, or by one of its own."""
         if reader is None:
             reader = _GroupReader(self._node, self._kept)
-        found: list[_SplitTable] = []
+        found: list[Loaded] = []
         groups: Sequence[tuple[int, int]] = ()
         try:
             groups = reader.groups_of(split)
         except UNREADABLE as error:
-            found.append(_SplitTable(None, error, self._node.shown(split), split))
+            found.append(Loaded((), 0, split, self._node.shown(split), error))
         for group in groups:
             number = split + (group[1] << 32 if self._node.table is None else 0)
             where = reader.name_of(group)
             try:
                 batches = reader.batches(group, reader.rows_in(group))
                 table = pa.Table.from_batches(batches, reader.schema)
-                found.append(_SplitTable(table, None, where, number))
+                found.append(Loaded(table, table.nbytes, number, where))
             except UNREADABLE as error:
-                found.append(_SplitTable(None, error, where, number))
+                found.append(Loaded((), 0, number, where, error))
         return found
 
     def _at(self, numbers: np.ndarray[Any, Any]) -> Any:
