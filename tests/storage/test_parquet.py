@@ -267,3 +267,49 @@ def test_footers_that_are_not_used_are_forgotten(tmp_path: Path) -> None:
     assert file.exists()
     kept.forget_old(file.stat().st_mtime + 31 * 86400)
     assert not file.exists()
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        [("x", "!=", 5.0)],
+        [("x", "not in", [5.0])],
+        [("x", "in", [np.nan])],
+        [("y", ">", 0), ("x", "!=", 5.0)],
+        [[("x", "<", 1.0)], [("x", "!=", 5.0)]],
+        ~(pc.field("x") > 4),
+        ~((pc.field("x") > 4) & (pc.field("y") > 0)),
+        (pc.field("y") > 9) | (pc.field("x") != 5.0),
+        pc.field("x").is_nan(),
+        pc.field("x").is_null(nan_is_null=True),
+        ~pc.field("x").isin([5.0]),
+        pc.field(0) != 5.0,
+        pc.field("s", "x") != 5.0,
+        [[(("s", "x"), "!=", 5.0)]],
+    ],
+    ids=str,
+)
+def test_conditions_on_floats_keep_row_groups_with_nan(filters: Any) -> None:
+    """A row group is not left out for statistics that do not tell of its NaN."""
+    x = [5.0, np.nan]
+    table = pa.table({"x": x, "y": [1, 2], "s": [{"x": value} for value in x]})
+    footer = footer_of(written(table))
+    plan = TablePlan(["f"], [footer], None, filters, False)
+    assert table.filter(plan.condition)["y"].to_pylist()
+    assert plan.table().groups.tolist() == [0]
+
+
+def test_conditions_leave_out_row_groups_where_nan_does_not_matter() -> None:
+    """Comparisons that NaN does not meet, and those of other columns, leave out row
+    groups.
+    """
+    table = pa.table({"x": np.arange(100.0), "y": np.arange(100)})
+    footer = footer_of(written(table))
+    for filters, groups in (
+        ([("x", ">", 80.0)], [3]),
+        ([("y", ">", 60), ("x", "!=", 5.0)], [2, 3]),
+        ([[("y", "<", 10), ("x", "!=", 5.0)], [("x", "=", 80.0)]], [0, 3]),
+        (~(pc.field("y") > 30), [0, 1]),
+        ([("y", "!=", np.nan)], [0, 1, 2, 3]),
+    ):
+        assert TablePlan(["f"], [footer], None, filters, False).table().groups.tolist() == groups

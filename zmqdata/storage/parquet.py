@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -33,6 +34,7 @@ UNREADABLE = (OSError, pa.ArrowException, DataServiceError)
 _MAGIC = b"PAR1"
 _TAIL = 1 << 16
 _MONTH = 30 * 86400
+_FALSE_OF_NAN = ("=", "==", "<", ">", "<=", ">=")
 _GAP = 1 << 20
 """Bytes between two pages that cost less than another request."""
 
@@ -467,7 +469,7 @@ class TablePlan:
         union: bool,
     ) -> None:
         self._files, self._footers = files, footers
-        self.condition = None if filters is None else _condition(filters)
+        self.condition = self._pruning = None if filters is None else _condition(filters)
         schemas = [
             (name, footer.schema)
             for name, footer in zip(files, footers, strict=False)
@@ -480,6 +482,7 @@ class TablePlan:
                 needed = _needed(self.condition, schemas, columns)
                 self.schema = shared_schema(schemas, [*columns, *needed], union)
             _check_condition(self.condition, self.schema)
+            self._pruning = _pruning(filters, self.condition, self.schema)
 
     def table(self) -> GroupTable:
         """Return the row groups to read, without those that cannot have such rows."""
@@ -489,8 +492,8 @@ class TablePlan:
                 found.append((0, [(0, 0)]))  # its reader finds the error again
                 continue
             groups: Iterable[int] = range(footer.metadata.num_row_groups)
-            if self.condition is not None:
-                groups = footer.groups_with(self.condition, self.schema)
+            if self._pruning is not None:
+                groups = footer.groups_with(self._pruning, self.schema)
             rows = [(group, footer.metadata.row_group(group).num_rows) for group in groups]
             found.append((footer.checksum, [one for one in rows if one[1]]))
         return GroupTable.of(found)
@@ -562,6 +565,23 @@ def _needed(condition: Any, files: Sequence[tuple[str, Any]], columns: Sequence[
         return False
 
     return [name for name in fields if name not in columns and is_needed(name)]
+
+
+def _pruning(filters: Any, condition: Any, schema: Any) -> Any:
+    """Return the part of a condition by which statistics can leave out row groups; None
+    if there is none. The statistics of floats do not tell of NaN.
+    """
+    # Structs and lists of floats have these words in their names, too.
+    others = [one.name for one in schema if not re.search("float|double", str(one.type))]
+    if not _needed(condition, [("", schema)], others) and "FieldPath" not in str(condition):
+        return condition
+    if isinstance(filters, Expression):
+        return None
+    either = [filters] if isinstance(filters[0][0], str) else filters
+    found = [
+        [one for one in all_of if one[1] in _FALSE_OF_NAN or one[0] in others] for all_of in either
+    ]
+    return _condition(found) if all(found) else None
 
 
 def _check_condition(condition: Any, schema: Any) -> None:
