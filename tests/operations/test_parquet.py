@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections import Counter
 from itertools import islice
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 from tests.iterators.checks import check_restore, provided
 from zmqdata.dataset import Dataset
 from zmqdata.elements.specs import UNKNOWN_CARDINALITY
-from zmqdata.errors import DataLossError, PipelineError
+from zmqdata.errors import DataLossError, InvalidArgumentError, PipelineError
 from zmqdata.iterators.base import make_iterator
 from zmqdata.iterators.context import Context
 from zmqdata.splits import IndexSplits
@@ -343,6 +344,51 @@ def test_a_later_file_of_another_schema_is_an_error_when_it_is_read(folder: Path
         PipelineError, match=r"'n' has the type int32 in the first file and string in .*c\.parquet"
     ):
         list(dataset)
+
+
+@pytest.mark.parametrize("split", ["file", "row_group"])
+def test_a_later_file_with_another_column_is_an_error(folder: Path, split: Any) -> None:
+    """A column that the first file lacks is not dropped unless `columns` says so."""
+    more = {**ROWS, "more": range(30)}
+    pq.write_table(pa.table(more), folder / "c.parquet")
+    with pytest.raises((PipelineError, InvalidArgumentError), match="column 'more' of type int64"):
+        list(Dataset.from_parquet(folder, split=split))
+    assert len(list(Dataset.from_parquet(folder, split=split, columns=["s"]))) == 60
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("groups", [2, 3])
+def test_a_file_that_is_replaced_before_a_resume_is_data_loss(
+    folder: Path, groups: int, shuffle: bool
+) -> None:
+    """A split that is a file does not continue in another file."""
+    dataset = Dataset.from_parquet(folder / "a.parquet", split="file", shuffle=shuffle)
+    iterator = iter(dataset)
+    for _ in range(18):
+        next(iterator)
+    table = pa.table(ROWS).slice(1, 8 * groups - 4)
+    pq.write_table(table, folder / "a.parquet", row_group_size=8)
+    again = iter(dataset)
+    again.load_state_dict(iterator.state_dict())
+    with pytest.raises(DataLossError, match=r"a\.parquet was changed after"):
+        next(again)
+
+
+@pytest.mark.parametrize("batch_rows", [None, 4])
+def test_a_file_that_is_written_while_it_is_read_is_data_loss(
+    tmp_path: Path, batch_rows: int | None
+) -> None:
+    """Row groups of an older and a newer content of a file are never mixed."""
+    path = tmp_path / "f.parquet"
+    options = {"row_group_size": 8, "use_dictionary": False, "compression": "none"}
+    pq.write_table(pa.table(ROWS).slice(0, 20), path, **options)
+    os.utime(path, ns=(10**9, 10**9))
+    iterator = iter(Dataset.from_parquet(path, batch_rows=batch_rows))
+    found = numbers([next(iterator)])
+    pq.write_table(pa.table(ROWS).slice(10, 20), tmp_path / "c", **options)
+    path.write_bytes((tmp_path / "c").read_bytes())
+    assert outcomes_of(iterator, found) >= 1
+    assert found == list(range(len(found)))
 
 
 def test_large_rows_are_decoded_few_at_a_time(tmp_path: Path) -> None:

@@ -186,11 +186,13 @@ def test_an_unknown_column_is_refused_in_a_union_too() -> None:
 def test_a_later_file_fits_a_schema_or_not() -> None:
     """A file may have narrower types than the schema, and no wider ones."""
     wanted = schema_of(n=pa.int32())
-    check_schema("f", schema_of(x=pa.bool_(), n=pa.int8()), wanted)
+    check_schema("f", schema_of(x=pa.bool_(), n=pa.int8()), wanted, False)
+    with pytest.raises(InvalidArgumentError, match="f has the column 'x' of type bool"):
+        check_schema("f", schema_of(x=pa.bool_(), n=pa.int8()), wanted, True)
     with pytest.raises(InvalidArgumentError, match="'n' of f has the type int64, wider than int32"):
-        check_schema("f", schema_of(n=pa.int64()), wanted)
+        check_schema("f", schema_of(n=pa.int64()), wanted, True)
     with pytest.raises(InvalidArgumentError, match="f lacks the column 'n'"):
-        check_schema("f", schema_of(x=pa.int64()), wanted)
+        check_schema("f", schema_of(x=pa.int64()), wanted, False)
 
 
 def plan(filters: Any = None, columns: Any = None, *more: bytes) -> TablePlan:

@@ -152,6 +152,7 @@ class Tables(DatasetMethods[D]):
         made = operations.parquet.Parquet(
             filenames=files,
             columns=plan.columns,
+            is_whole=chosen is None,
             schema=plan.schema.serialize().to_pybytes(),
             condition=plan.condition,
             batch_size=size,

@@ -6,6 +6,7 @@ of several row groups, which are drawn together.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -39,7 +40,7 @@ from zmqdata.storage.parquet import (
     read_footer,
     read_group,
 )
-from zmqdata.storage.reading import Requested, open_file
+from zmqdata.storage.reading import RemoteFile, Requested, open_file
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -52,6 +53,8 @@ class Parquet(ByIdentity, FileRows):
     """Schema of the columns, and of those that ``condition`` needs."""
     condition: Any = None
     """Arrow expression that rows must meet; None: all are read."""
+    is_whole: bool = True
+    """True if all columns are read, so that no file may have others."""
     nulls: Fill = None
     """Treatment of nulls in batches."""
     table: GroupTable | None = field(default=None, repr=False)
@@ -84,14 +87,17 @@ class _GroupReader:
     Args:
         node: the source.
         kept: gets footers of files in stores, by numbers of files. Readers share it.
+        checksums: those of the footers of files that are splits, by numbers of files.
+            Readers share it, and it is part of the state.
     """
 
-    def __init__(self, node: Parquet, kept: dict[int, Footer]) -> None:
-        self._node, self._kept = node, kept
+    def __init__(self, node: Parquet, kept: dict[int, Footer], checksums: dict[int, int]) -> None:
+        self._node, self._kept, self._checksums = node, kept, checksums
         self.schema = pa.ipc.read_schema(pa.BufferReader(node.schema))
         self._number = -1
         self._file: BinaryIO | None = None
         self._footer: Footer | None = None
+        self._written: Any = None
 
     def groups_of(self, split: int) -> list[tuple[int, int]]:
         """Return the row groups of a split, each as the number of its file and its
@@ -102,6 +108,7 @@ class _GroupReader:
             number = int(np.searchsorted(table.ends, split, side="right"))
             return [(number, int(table.groups[split]))]
         footer, _ = self._opened(split)
+        self._checksums[split] = footer.checksum
         return [(split, group) for group in range(footer.metadata.num_row_groups)]
 
     def _opened(self, number: int) -> tuple[Footer, BinaryIO]:
@@ -112,15 +119,20 @@ class _GroupReader:
             known = self._kept.get(number)
             expected = None if known is None else known.identity
             self._file = open_file(url, options, expected)
+            self._written = _written(self._file)
             footer = known or read_footer(self._file, name)
             if footer.identity is not None:
                 self._keep(number, footer)
             if table is None:
-                check_schema(name, footer.schema, self.schema)
-            elif footer.checksum != table.checksums[number]:
+                check_schema(name, footer.schema, self.schema, self._node.is_whole)
+                checksum = self._checksums.get(number, footer.checksum)
+            else:
+                checksum = table.checksums[number]
+            if footer.checksum != checksum:
                 raise DataLossError(
-                    f"{name} was changed after this dataset was made: it has another footer. "
-                    "Make the dataset again, and do not write to files that are read"
+                    f"{name} was changed after this dataset was made, or a state was saved: it has "
+                    "another footer. Make the dataset again, and do not write to files that are "
+                    "read"
                 )
             self._footer, self._number = footer, number
         return self._footer, self._file
@@ -150,6 +162,11 @@ class _GroupReader:
         beside = takewhile(lambda one: one[0] == group[0], upcoming)
         then = (number for _, number in beside)
         for batch in read_group(file, name, footer, group[1], self.schema, rows, then):
+            if _written(file) != self._written:
+                raise DataLossError(
+                    f"{name} was written to while it was read. Make the dataset again, and do not "
+                    "write to files that are read"
+                )
             yield batch if condition is None else batch.filter(condition)
 
     def name_of(self, group: tuple[int, int]) -> str:
@@ -164,6 +181,14 @@ class _GroupReader:
         if self._file is not None:
             self._file.close()
         self._file = self._footer = None
+
+
+def _written(file: BinaryIO) -> Any:
+    """Return when a local file was written last, and its size."""
+    if isinstance(file, RemoteFile):
+        return None
+    status = os.fstat(file.fileno())
+    return status.st_mtime_ns, status.st_size
 
 
 def _of_size(batches: Iterator[Any], size: int | None, passed: int) -> Iterator[Any]:
@@ -229,7 +254,8 @@ class ParquetIterator(DecodingIterator):
     def __init__(self, node: Parquet, context: Context) -> None:
         super().__init__(node, context)
         self._kept: dict[int, Footer] = {}
-        self._reader = _GroupReader(node, self._kept)
+        self._checksums: dict[int, int] = {}
+        self._reader = _GroupReader(node, self._kept, self._checksums)
         self._groups: list[tuple[int, int]] | None = None  # None: no split is open
         self._batches: Iterator[Any] | None = None
         self._reached = 0
@@ -325,15 +351,18 @@ class ParquetIterator(DecodingIterator):
     def _end_part(self) -> None:
         self._groups = self._batches = None
         self._reached = 0
+        self._checksums.clear()
         self._go_to(0)
         self._next += self._stride
 
     def state(self) -> Any:
-        return [super().state(), self._reached, self._row]
+        checksums = [*map(list, self._checksums.items())]
+        return [super().state(), self._reached, self._row, checksums]
 
     def restore(self, state: Any) -> None:
-        position, self._reached, row = state
+        position, self._reached, row, checksums = state
         super().restore(position)
+        self._checksums.update(checksums)
         self._go_to(row)
 
     def close(self) -> None:
@@ -364,7 +393,7 @@ class DrawnRowsIterator(DrawingIterator, ParquetIterator):
     def _tables_of(self, split: int, reader: _GroupReader | None) -> list[Loaded]:
         """Return the row groups of a split, read by a reader, or by one of its own."""
         if reader is None:
-            reader = _GroupReader(self._node, self._kept)
+            reader = _GroupReader(self._node, self._kept, self._checksums)
         found: list[Loaded] = []
         groups: Sequence[tuple[int, int]] = ()
         try:
@@ -381,6 +410,18 @@ class DrawnRowsIterator(DrawingIterator, ParquetIterator):
             except UNREADABLE as error:
                 found.append(Loaded((), 0, number, where, error))
         return found
+
+    def _close_parts(self) -> None:
+        super()._close_parts()
+        self._checksums.clear()
+
+    def state(self) -> Any:
+        return [super().state(), [*map(list, self._checksums.items())]]
+
+    def restore(self, state: Any) -> None:
+        drawn, checksums = state
+        super().restore(drawn)
+        self._checksums.update(checksums)
 
     def _at(self, numbers: np.ndarray[Any, Any]) -> Any:
         """Return the rows of the open tables with these numbers, as one batch."""

@@ -338,13 +338,15 @@ def shared_schema(
     return pa.schema([_shared_field(kinds, column) for column in names])
 
 
-def check_schema(name: str, schema: Any, wanted: Any) -> None:
-    """Raise if a file cannot be read in a schema.
+def check_schema(name: str, schema: Any, wanted: Any, is_whole: bool) -> None:
+    """Raise if a file cannot be read in a schema, or has more columns than that if it
+    is whole.
 
     Raises:
         InvalidArgumentError: it lacks a column, or has one of another type.
     """
-    for field in shared_schema([("the first file", wanted), (name, schema)], wanted.names, False):
+    files = [("the first file", wanted), (name, schema)]
+    for field in shared_schema(files, None if is_whole else wanted.names, False):
         narrow = wanted.field(field.name).type
         if field.type != narrow:
             raise InvalidArgumentError(
