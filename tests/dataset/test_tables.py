@@ -111,7 +111,7 @@ def test_types_are_read_as_the_widest_of_all_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"columns": ["x"]}, "lacks the column 'x'"),
+        ({"columns": ["x"]}, "No file has a column 'x'"),
         ({"columns": []}, "at least one column"),
         ({"columns": ["n", "n"]}, "each once"),
         ({"columns": "n"}, "`?columns`? must be a list of names"),

@@ -166,7 +166,7 @@ def test_files_share_a_schema_whatever_their_order() -> None:
         (schema_of(m=pa.int64()), None, "two lacks the column 'n'"),
         (schema_of(n=pa.int64(), m=pa.int64()), None, "two has the column 'm' of type int64"),
         (pa.schema([("n", pa.int64())] * 2), None, "two has 2 columns of the name 'n'"),
-        (schema_of(n=pa.int64()), ["x"], "one lacks the column 'x'"),
+        (schema_of(x=pa.int64()), ["x"], "one lacks the column 'x'"),
     ],
 )
 def test_files_that_differ_are_refused(other: Any, columns: Any, text: str) -> None:
@@ -315,3 +315,18 @@ def test_conditions_leave_out_row_groups_where_nan_does_not_matter() -> None:
         ([("y", "!=", np.nan)], [0, 1, 2, 3]),
     ):
         assert TablePlan(["f"], [footer], None, filters, False).table().groups.tolist() == groups
+
+
+def test_errors_advise_what_was_not_passed() -> None:
+    """The texts for a column that no file has, for a file of another format, and for
+    values of nulls that cannot be, name the cause.
+    """
+    with pytest.raises(InvalidArgumentError, match="No file has a column 'nope'"):
+        plan(None, ["nope"])
+    with pytest.raises(InvalidArgumentError, match=r"begins with b'HEAD' and ends with b'TAIL'"):
+        footer_of(b"HEAD" + bytes(200_000) + b"TAIL")
+    footer = footer_of(written(pa.table({"s": [{"a": 1}, None], "t": ["x", None]})))
+    chosen = TablePlan(["f"], [footer], None, None, False)
+    for given in ({"s": -1}, {"t": None}):
+        with pytest.raises(InvalidArgumentError, match='Pass nulls="mask", or read rows'):
+            chosen.nulls(given)

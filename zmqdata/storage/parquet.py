@@ -23,6 +23,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import types
 from pyarrow.compute import Expression
 
 from zmqdata.elements.columns import VALID, column_of, plain, stored, widest
@@ -196,14 +197,15 @@ def _no_footer(file: BinaryIO, name: str, size: int, tail: bytes) -> Exception:
         )
     if tail[-4:] == b"PARE":
         return InvalidArgumentError(f"{name} has an encrypted footer, which cannot be read here")
-    if _read(file, 0, min(4, size), name) == _MAGIC:
+    head = _read(file, 0, min(4, size), name)
+    if head == _MAGIC:
         return DataLossError(
             f"{name} begins as a Parquet file and has no footer at its end, byte {size}. It was "
             "cut off, or is being written: write or copy it again"
         )
     return InvalidArgumentError(
-        f"{name} is not a Parquet file: it begins with {tail[:4]!r} if it is short, and lacks "
-        f"{_MAGIC!r} at its beginning and end. Leave it out of `paths`"
+        f"{name} is not a Parquet file: it begins with {head!r} and ends with {tail[-4:]!r}, "
+        f"expected {_MAGIC!r} at both places. Leave it out of `paths`"
     )
 
 
@@ -328,13 +330,13 @@ def shared_schema(
     first = kinds[0][1].names
     everything = dict.fromkeys(column for _, schema in kinds for column in schema.names)
     names = columns if columns is not None else [*everything] if union else [*dict.fromkeys(first)]
-    for name, schema in kinds:
-        _check_names(name, schema, names, kinds[0], columns is None, union)
     for column in names:
         if column not in everything:
             raise InvalidArgumentError(
                 f"No file has a column {column!r}. The columns of {kinds[0][0]} are {first}"
             )
+    for name, schema in kinds:
+        _check_names(name, schema, names, kinds[0], columns is None, union)
     return pa.schema([_shared_field(kinds, column) for column in names])
 
 
@@ -534,6 +536,12 @@ def checked_nulls(given: Any, fields: Iterable[Any]) -> Any:
         if name not in kinds:
             raise InvalidArgumentError(
                 f"`nulls` has a value for the column {name!r}, and the columns are {[*kinds]}"
+            )
+        if given[name] is None or types.is_struct(kinds[name]):
+            raise InvalidArgumentError(
+                f"`nulls` has {given[name]!r} for the column {name!r} of type {kinds[name]}, and "
+                'replaces nulls by a value, of which structs have none. Pass nulls="mask", or read '
+                "rows, without `batch_rows`, in which a null is None"
             )
         try:
             column_of(pa.nulls(1, kinds[name]), given, name)
