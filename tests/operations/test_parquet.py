@@ -357,6 +357,31 @@ def test_a_later_file_with_another_column_is_an_error(folder: Path, split: Any) 
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("split", ["file", "row_group"])
+@pytest.mark.parametrize("options", [{}, {"columns": ["n"]}, {"schema": "union"}], ids=str)
+def test_a_file_of_another_schema_is_left_out_on_request(
+    tmp_path: Path, options: dict[str, Any], split: Any, shuffle: bool
+) -> None:
+    """In both kinds of splits, the first file that can be read is the reference, and
+    what does not fit it is in the quarantine.
+    """
+    if options.get("schema") == "union" and split == "file":
+        options = {}
+    (tmp_path / "a.parquet").write_bytes(b"no table")
+    pq.write_table(pa.table(ROWS), tmp_path / "b.parquet")
+    pq.write_table(pa.table({"n": ["x"]}), tmp_path / "c.parquet")
+    pq.write_table(pa.table(ROWS), tmp_path / "d.parquet")
+    iterator = iter(
+        Dataset.from_parquet(tmp_path, split=split, shuffle=shuffle, on_error="skip", **options)
+    )
+    assert sorted(numbers(iterator)) == sorted([*range(30)] * 2)
+    errors = sorted(one.error for one in iterator.quarantine)
+    assert len(errors) == 2
+    assert "a.parquet is not a Parquet file" in errors[0]
+    assert "string in" in errors[1] or "c.parquet lacks the column 's'" in errors[1]
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("groups", [2, 3])
 def test_a_file_that_is_replaced_before_a_resume_is_data_loss(
     folder: Path, groups: int, shuffle: bool

@@ -100,8 +100,9 @@ class Tables(DatasetMethods[D]):
             reshuffle_each_iteration: True if each iteration and repetition has a
                 different order.
             open_splits: number of splits whose rows are drawn together.
-            on_error: ``"skip"`` leaves out row groups and files that cannot be read,
-                and adds them to ``iterator.quarantine``.
+            on_error: ``"skip"`` leaves out row groups and files that cannot be read or
+                do not fit the first file that can, and adds them to
+                ``iterator.quarantine``.
             storage_options: arguments of the client of the store, for URLs.
 
         Raises:
@@ -144,15 +145,20 @@ class Tables(DatasetMethods[D]):
         listed = _table_files("from_parquet()", paths, (".parquet",), options)
         files = tuple(name for name, _ in listed)
         by_file, chosen = split == "file", None if columns is None else _names(columns)
-        footers = list(_footers(listed[:1] if by_file else listed, options, on_error == "skip"))
-        plan = parquet.TablePlan(
-            [*map(shown_url, files)], footers, chosen, filters, schema == "union"
-        )
+        union, skipping = schema == "union", on_error == "skip"
+
+        def planned(some: Sequence[tuple[str, Identity | None]]) -> parquet.TablePlan:
+            names = [shown_url(name) for name, _ in some]
+            footers = [*_footers(some, options, skipping)]
+            return parquet.TablePlan(names, footers, chosen, filters, union, skipping)
+
+        plan = _first_made(listed, planned, skipping) if by_file else planned(listed)
         _warn_of_size(*plan.largest())
         made = operations.parquet.Parquet(
             filenames=files,
             columns=plan.columns,
-            is_whole=chosen is None,
+            is_whole=chosen is None and not union,
+            is_union=union,
             schema=plan.schema.serialize().to_pybytes(),
             condition=plan.condition,
             batch_size=size,
@@ -514,6 +520,23 @@ def _all_read(
             yield None
     if failed is not None and not (some and skipping):
         raise failed
+
+
+def _first_made(listed: Sequence[N], make: Callable[[list[N]], T], skipping: bool) -> T:
+    """Return what a function makes of the first file, or of the first that can be read
+    if others are left out.
+    """
+    from zmqdata.storage.parquet import UNREADABLE
+
+    failed: Any = None
+    for one in listed:
+        try:
+            return make([one])
+        except UNREADABLE as error:
+            failed = failed or error
+            if not skipping:
+                break
+    raise failed
 
 
 def _warn_of_size(size: int, name: str, group: int) -> None:

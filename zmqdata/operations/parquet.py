@@ -55,6 +55,8 @@ class Parquet(ByIdentity, FileRows):
     """Arrow expression that rows must meet; None: all are read."""
     is_whole: bool = True
     """True if all columns are read, so that no file may have others."""
+    is_union: bool = False
+    """True if files may lack columns."""
     nulls: Fill = None
     """Treatment of nulls in batches."""
     table: GroupTable | None = field(default=None, repr=False)
@@ -124,10 +126,12 @@ class _GroupReader:
             if footer.identity is not None:
                 self._keep(number, footer)
             if table is None:
-                check_schema(name, footer.schema, self.schema, self._node.is_whole)
                 checksum = self._checksums.get(number, footer.checksum)
             else:
                 checksum = table.checksums[number]
+            if table is None or not checksum:  # it was left out when the dataset was made
+                node = self._node
+                check_schema(name, footer.schema, self.schema, node.is_whole, node.is_union)
             if footer.checksum != checksum:
                 raise DataLossError(
                     f"{name} was changed after this dataset was made, or a state was saved: it has "

@@ -340,15 +340,15 @@ def shared_schema(
     return pa.schema([_shared_field(kinds, column) for column in names])
 
 
-def check_schema(name: str, schema: Any, wanted: Any, is_whole: bool) -> None:
+def check_schema(name: str, schema: Any, wanted: Any, is_whole: bool, union: bool = False) -> None:
     """Raise if a file cannot be read in a schema, or has more columns than that if it
-    is whole.
+    is whole, or lacks columns without ``union``.
 
     Raises:
         InvalidArgumentError: it lacks a column, or has one of another type.
     """
     files = [("the first file", wanted), (name, schema)]
-    for field in shared_schema(files, None if is_whole else wanted.names, False):
+    for field in shared_schema(files, None if is_whole else wanted.names, union):
         narrow = wanted.field(field.name).type
         if field.type != narrow:
             raise InvalidArgumentError(
@@ -457,6 +457,7 @@ class TablePlan:
         columns: names of the columns of elements; None: all.
         filters: the user's condition, or None.
         union: True if files may lack columns.
+        skipping: True if a file is left out whose schema does not fit those before.
 
     Attributes:
         columns: names of the columns of elements.
@@ -471,7 +472,10 @@ class TablePlan:
         columns: Sequence[str] | None,
         filters: Any,
         union: bool,
+        skipping: bool = False,
     ) -> None:
+        if skipping:
+            footers = _fitting(files, footers, columns, union)
         self._files, self._footers = files, footers
         self.condition = self._pruning = None if filters is None else _condition(filters)
         schemas = [
@@ -515,6 +519,26 @@ class TablePlan:
     def nulls(self, given: Any) -> Any:
         """Return the treatment of nulls in batches, as ``checked_nulls`` does."""
         return checked_nulls(given, [self.schema.field(name) for name in self.columns])
+
+
+def _fitting(
+    files: Sequence[str],
+    footers: Sequence[Footer | None],
+    columns: Sequence[str] | None,
+    union: bool,
+) -> Sequence[Footer | None]:
+    """Return footers, with None for those whose schema does not fit those before; all
+    if none fits.
+    """
+    found: list[Footer | None] = []
+    schemas: list[tuple[str, Any]] = []
+    for name, footer in zip(files, footers, strict=True):
+        found.append(None)
+        with suppress(InvalidArgumentError):
+            if footer is not None:
+                schema = shared_schema([*schemas, (name, footer.schema)], columns, union)
+                schemas, found[-1] = [("the files before", schema)], footer
+    return found if schemas else footers
 
 
 def checked_nulls(given: Any, fields: Iterable[Any]) -> Any:
