@@ -202,6 +202,12 @@ STREAMS: dict[str, Any] = {
     "numbered": lambda one: one.to_iterable_dataset(num_shards=4).map(
         lambda row, place: {"n": row["n"] + place}, with_indices=True
     ),
+    "joined": lambda one: datasets.concatenate_datasets(
+        [one.to_iterable_dataset(num_shards=4).skip(3), one.to_iterable_dataset(num_shards=4)]
+    ),
+    "whole batches": lambda one: one.to_iterable_dataset(num_shards=4).map(
+        dict, batched=True, batch_size=4, drop_last_batch=True
+    ),
     "numpy": lambda one: one.to_iterable_dataset(num_shards=4).with_format("numpy"),
     "a generator": lambda one: datasets.IterableDataset.from_generator(
         generated, gen_kwargs={"parts": [1, 2, 3]}
@@ -225,7 +231,8 @@ def test_streams_resume_at_every_element(saved: Any, name: str) -> None:
     expected = [int(row["n"]) for row in STREAMS[name](saved)]
     found = check_restore(dataset.node)
     assert numbers(dataset) == expected
-    shards = 1 if name in ("taken", "numbered") else stream.num_shards
+    is_whole = name in ("taken", "numbered", "joined", "whole batches")
+    shards = 1 if is_whole else stream.num_shards
     assert dataset.node.split_source.count == shards
     splits = [check_restore(dataset.node, provided([[(at, at + 1)]])) for at in range(shards)]
     assert [one for split in splits for one in split] == found

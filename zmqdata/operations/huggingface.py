@@ -234,18 +234,29 @@ class HubStream(ByIdentity, Node):
         return None if self.batch_size is None else 0
 
 
+def _steps_of(stream: Any) -> list[Any]:
+    steps = [stream._ex_iterable]
+    for step in steps:  # grows
+        steps += [
+            *getattr(step, "ex_iterables", ()),
+            *filter(None, [getattr(step, "ex_iterable", 0)]),
+        ]
+    return steps
+
+
+def _copied(stream: Any) -> Any:
+    """Return a stream with a state of its own, and the same functions and data."""
+    held = [vars(step).get(name) for step in _steps_of(stream) for name in ("function", "kwargs")]
+    return copy.deepcopy(stream, {id(one): one for one in held})
+
+
 def stream_of(dataset: Any, batch_size: int | None, site: str) -> HubStream:
     """Return the node of a stream, which has as many shards as it can have.
 
     Raises:
         InvalidArgumentError: it cannot be resumed, or not be divided.
     """
-    steps = [dataset._ex_iterable]
-    for step in steps:  # grows
-        steps += [
-            *getattr(step, "ex_iterables", ()),
-            *filter(None, [getattr(step, "ex_iterable", 0)]),
-        ]
+    steps = _steps_of(dataset)
     names = [type(step).__name__ for step in steps]
     if any(name.startswith(_MIXERS) or "Cycling" in name for name in names):
         raise InvalidArgumentError(
@@ -265,9 +276,10 @@ def stream_of(dataset: Any, batch_size: int | None, site: str) -> HubStream:
             "Pass stream.with_format(None)"
         )
     _check_size(dataset)
-    # Numbers of rows, and of those to skip or take, are counted in the whole stream.
+    # Numbers of rows, those to skip or take, and a last batch are of the whole stream.
     is_whole = any(name.startswith(_WHOLE) for name in names)
-    is_whole = is_whole or any(getattr(step, "with_indices", False) for step in steps)
+    counting = "with_indices", "drop_last_batch"
+    is_whole = is_whole or any(getattr(step, name, False) for step in steps for name in counting)
     if not is_whole and hasattr(dataset, "reshard"):
         dataset = dataset.reshard()
     schema = None
@@ -301,7 +313,10 @@ class HubStreamIterator(PartsIterator):
     def _open(self, state: Any = None) -> None:
         self._begin_part()
         node = self._node
-        shard = node.dataset.shard(num_shards=node.shards, index=self._part_number())
+        if node.shards > 1:
+            shard = node.dataset.shard(num_shards=node.shards, index=self._part_number())
+        else:  # as one shard, `datasets` would divide the streams that this one joins
+            shard = _copied(node.dataset)
         if state is not None:
             shard.load_state_dict(state)
         self._shard, self._state, self._opened_at = shard, state, self._count
