@@ -56,6 +56,16 @@ def test_a_member_is_named() -> None:
     assert reduced(Access.R | Access.W) is NotImplemented
 
 
+@pytest.mark.parametrize("text", [np.str_("a\0"), np.bytes_(b"a\0\0")])
+def test_texts_of_numpy_keep_their_nuls(text: Any) -> None:
+    """A text, or bytes, of numpy's arrives with the NULs at its end, in a list and in a
+    closure.
+    """
+    found, call = open_pipeline(pack_pipeline(([text], lambda: text)))
+    assert (found, call()) == ([text], text)
+    assert type(found[0]) is type(text)
+
+
 def test_a_cached_property_gets_a_lock_of_its_own() -> None:
     """A cached property arrives with everything but its lock."""
 

@@ -261,6 +261,13 @@ def new_array(shape: tuple[int, ...], dtype: Any, content: Any, order: Any) -> o
     return np.ndarray(shape, dtype, content, order=order)
 
 
+def _text(text: Any) -> Any:
+    """Keep NULs at the end of numpy's texts and bytes, whose own pickle drops them."""
+    if type(text) is np.str_:
+        return np.str_, (str.__str__(text),)
+    return (np.bytes_, (b"".join([text]),)) if type(text) is np.bytes_ else NotImplemented
+
+
 def _bit_generator(bits: np.random.BitGenerator) -> Any:
     """Take a source of random bits apart by public names, as arrays are."""
     name = type(bits).__name__
@@ -448,6 +455,8 @@ def new_typing_name(
 _REDUCERS: dict[type, Callable[[Any], Any]] = {
     enum.Enum: _member,
     np.ndarray: reduced_array,
+    np.str_: _text,
+    np.bytes_: _text,
     np.random.BitGenerator: _bit_generator,
     np.random.Generator: _generator,
     np.random.RandomState: _random_state,
