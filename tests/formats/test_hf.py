@@ -17,6 +17,7 @@ from tests.iterators.checks import check_restore, provided
 from zmqdata import Dataset, LocalCluster, distribute
 from zmqdata.elements.specs import UNKNOWN_CARDINALITY
 from zmqdata.errors import DataLossError, InvalidArgumentError, PipelineError
+from zmqdata.iterators.base import make_iterator
 from zmqdata.operations import huggingface
 from zmqdata.pipelines.packing import open_pipeline, pack_pipeline
 from zmqdata.testing import SimulatedService
@@ -126,6 +127,27 @@ def test_a_format_gives_what_the_dataset_gives(saved: Any) -> None:
     assert [batch["of"].tolist()[0] for batch in batches] == [16, 16, 8]
 
 
+def test_rows_in_another_order_are_read_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that follow each other are read several at a time. In the order of a global
+    shuffle, few rows are read that are not yielded next.
+    """
+    read: list[int] = []
+
+    def counted(table: Any, numbers: Any) -> Any:
+        read.append(len(numbers))
+        return original(table, numbers)
+
+    original = huggingface.HubTable.table
+    monkeypatch.setattr(huggingface.HubTable, "table", counted)
+    held = datasets.Dataset.from_dict({"n": [*range(2000)]}).with_format("numpy")
+    dataset = Dataset.from_hf(held)
+    assert len(list(dataset)) == sum(read) == 2000 > 10 * len(read)
+    read.clear()
+    shuffled = make_iterator(dataset.shuffle(2000, seed=1).node, provided([[(0, 200)]])())
+    assert len(list(shuffled)) == 200
+    assert sum(read) < 1000
+
+
 def test_images_are_decoded_by_datasets(tmp_path: Path) -> None:
     """A row has the image that ``dataset[i]`` has."""
     pixels = [np.full((2, 3, 3), number, np.uint8) for number in range(5)]
@@ -182,14 +204,17 @@ def test_a_dataset_in_memory_travels_if_it_is_small(monkeypatch: pytest.MonkeyPa
 def test_a_file_that_was_replaced_is_noticed(saved: Any, tmp_path: Path) -> None:
     """Other files under the same names are an error."""
     dataset, view = Dataset.from_hf(saved), Dataset.from_hf(saved.with_format("numpy"))
+    streams = [Dataset.from_hf(STREAMS[name](saved)) for name in ("mapped", "taken")]
     other = datasets.Dataset.from_dict({**COLUMNS, "n": [*range(1, COUNT + 1)]})
     for path in (tmp_path / "saved").glob("*.arrow"):
         path.unlink()  # the files that are mapped stay what they are
     other.save_to_disk(tmp_path / "saved", num_shards=2)
     with pytest.raises(DataLossError, match="changed after this dataset was made"):
         list(dataset)
-    with pytest.raises(PipelineError, match="changed after this dataset was made"):
-        list(view)
+    for one in view, *streams:
+        with pytest.raises(PipelineError, match="changed after this dataset was made"):
+            list(one)
+        assert list(one.ignore_errors()) == []
 
 
 STREAMS: dict[str, Any] = {

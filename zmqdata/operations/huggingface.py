@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
@@ -72,7 +72,7 @@ class HubTable:
     @property
     def paths(self) -> tuple[str, ...]:
         """Paths of the files."""
-        return tuple(file["filename"] for file in self.dataset.cache_files)
+        return _paths_of([self.dataset])
 
     @property
     def row_bytes(self) -> int:
@@ -85,12 +85,8 @@ class HubTable:
         Raises:
             DataLossError: a file was changed.
         """
-        if not self._is_same and self._files != _digest_of(self.dataset):
-            raise DataLossError(
-                f"Files of {self.dataset.cache_files[0]['filename']} and beside it were changed "
-                "after this dataset was made. Make it again, and do not write to files that are "
-                "read"
-            )
+        if not self._is_same:
+            _check_files(self._files, self.paths)
         self._is_same = True
         if self.indices is not None:
             found = self.indices[np.asarray(numbers)]
@@ -113,6 +109,7 @@ class HubTable:
             key = 0
             if not first <= number < first + len(block):
                 most = min(_MOST_DECODED, suitable_rows(self.row_bytes, 1), self.count - number)
+                most = most if number == first + len(block) else 1  # in another order, one
                 first, block = number, self.table(range(number, number + most))
                 self._block = first, block
             block = block.slice(number - first, 1)
@@ -155,9 +152,20 @@ def _columns_of(dataset: Any) -> Any:
     return how["columns"] if is_chosen else None
 
 
-def _digest_of(dataset: Any) -> str:
-    files = [ArrowFile.at(file["filename"]) for file in dataset.cache_files]
-    return hashlib.sha256(repr(files).encode()).hexdigest()
+def _paths_of(datasets: Iterable[Any]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(file["filename"] for one in datasets for file in one.cache_files))
+
+
+def _digest_of(paths: Sequence[str]) -> str:
+    return hashlib.sha256(repr([*map(ArrowFile.at, paths)]).encode()).hexdigest()
+
+
+def _check_files(digest: str, paths: Sequence[str]) -> None:
+    if digest != _digest_of(paths):
+        raise DataLossError(
+            f"Files of {paths[0]} and beside it were changed after this dataset was made. Make it "
+            "again, and do not write to files that are read"
+        )
 
 
 def table_of(dataset: Any, batch_size: int | None) -> HubTable:
@@ -174,7 +182,7 @@ def table_of(dataset: Any, batch_size: int | None) -> HubTable:
     is_plain = dataset.format["type"] in _TABLES and not _decodes(dataset)
     kind = HubColumns if is_plain else HubTable
     _check_size(whole)
-    return kind(whole, indices, _digest_of(whole), batch_size)
+    return kind(whole, indices, _digest_of(_paths_of([whole])), batch_size)
 
 
 def _check_size(dataset: Any) -> None:
@@ -212,6 +220,8 @@ class HubStream(ByIdentity, Node):
     """The stream."""
     shards: int
     """Number of its shards, which are the splits."""
+    files: str
+    """Digest of samples of the files of the datasets that it was made of."""
     batch_size: int | None = None
     """Maximum number of examples of an element; None: an element is an example."""
     schema: bytes | None = field(default=None, repr=False)
@@ -242,6 +252,13 @@ def _steps_of(stream: Any) -> list[Any]:
             *filter(None, [getattr(step, "ex_iterable", 0)]),
         ]
     return steps
+
+
+def _files_of(stream: Any) -> tuple[str, ...]:
+    """Return the paths of the datasets with random access that a stream is made of."""
+    kwargs = [getattr(step, "kwargs", {}) for step in _steps_of(stream)]
+    lists = [value for one in kwargs for value in one.values() if isinstance(value, list)]
+    return _paths_of(one for value in lists for one in value if hasattr(one, "cache_files"))
 
 
 def _copied(stream: Any) -> Any:
@@ -288,6 +305,7 @@ def stream_of(dataset: Any, batch_size: int | None, site: str) -> HubStream:
     return HubStream(
         dataset=dataset,
         shards=1 if is_whole else dataset.num_shards,
+        files=_digest_of(_files_of(dataset)),
         batch_size=batch_size,
         schema=schema,
         site=site,
@@ -309,6 +327,7 @@ class HubStreamIterator(PartsIterator):
         self._values: Iterator[Any] | None = None
         self._count = self._opened_at = 0
         self._state: Any = None
+        self._is_same = False
 
     def _open(self, state: Any = None) -> None:
         self._begin_part()
@@ -320,7 +339,13 @@ class HubStreamIterator(PartsIterator):
         if state is not None:
             shard.load_state_dict(state)
         self._shard, self._state, self._opened_at = shard, state, self._count
-        self._values = iter(shard if node.batch_size is None else shard.iter(node.batch_size))
+        self._values = self._read(shard if node.batch_size is None else shard.iter(node.batch_size))
+
+    def _read(self, shard: Iterable[Any]) -> Iterator[Any]:
+        if not self._is_same:
+            _check_files(self._node.files, _files_of(self._node.dataset))
+        self._is_same = True
+        yield from shard
 
     def __next__(self) -> Any:
         self._strand.place = self._own_place
