@@ -6,11 +6,13 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from decimal import Decimal
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from tests.iterators.checks import check_restore, provided
@@ -102,6 +104,50 @@ def test_rows_have_the_types_of_arrow(saved: Any) -> None:
     assert batch["l"].to_list() == COLUMNS["l"][:4]
     holed = Dataset.from_hf(datasets.Dataset.from_dict({"n": [1, None]}))
     assert [row["n"] for row in holed] == [1, None]
+
+
+TYPED: dict[str, Any] = {
+    "n": pa.array([3, 4], pa.int16()),
+    "u": pa.array([None, 2**64 - 1], pa.uint64()),
+    "b": [True, None],
+    "y": [b"a\0", b""],
+    "w": pa.array(["a", None], pa.large_string()),
+    "x": pa.array([0.5, None], pa.float32()),
+    "t": pa.array([1, 2], pa.timestamp("us", "Europe/Berlin")),
+    "ns": pa.array([1, 1_700_000_000_123_456_789], pa.timestamp("ns")),
+    "l": pa.array([[1, 2], []], pa.list_(pa.int8())),
+    "texts": [["a"], ["b", "c"]],
+    "ragged": [[[1], [2, 3]], [[4]]],
+    "s": [{"a": 1, "b": ["x"]}, {"a": 2, "b": []}],
+    "d": pa.array([Decimal("1.5"), None]),
+}
+
+
+def test_rows_of_streams_are_those_of_their_dataset() -> None:
+    """A stream without a format yields the values that its dataset yields, of the same
+    types.
+    """
+    held = datasets.Dataset(pa.table(TYPED))
+    rows, found = (list(Dataset.from_hf(one)) for one in (held, held.to_iterable_dataset()))
+    assert [*map(typed, found)] == [*map(typed, rows)]
+    assert typed(rows[0]["n"]) == (np.int16, "int16", "3")
+
+
+def typed(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: typed(part) for name, part in value.items()}
+    return type(value), str(getattr(value, "dtype", "")), str(value)
+
+
+@pytest.mark.parametrize("column", [[1, None], [[1], [None]], [{"a": {"b": None}}] * 2])
+def test_nulls_in_batches_name_what_to_call(column: Any) -> None:
+    """The error names the column and what `datasets` can do about it."""
+    held = datasets.Dataset(pa.table({"m": [1, 2], "n": column}))
+    for one in held, held.to_iterable_dataset():
+        read = iter(Dataset.from_hf(one, batch_rows=2))
+        with pytest.raises(PipelineError, match=r"'n' has nulls.*map\(\).*remove_columns\('n'\)"):
+            next(read)
+    assert len(list(Dataset.from_hf(held))) == 2
 
 
 def test_a_format_gives_what_the_dataset_gives(saved: Any) -> None:

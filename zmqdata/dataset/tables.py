@@ -337,7 +337,8 @@ class Tables(DatasetMethods[D]):
         Has no counterpart in tf.data. Without a format, and with one of tables,
         elements are as those of ``from_arrow``, and nulls in batches are refused. With
         another format or a transform, and of images and sounds, they are what
-        ``dataset[i]`` and ``dataset[i:j]`` return.
+        ``dataset[i]`` and ``dataset[i:j]`` return. A stream without known types, as
+        after a ``map`` without ``features``, yields the values of its examples.
         """
         with extra_named("from_hf()", "datasets", "hf"):
             import datasets

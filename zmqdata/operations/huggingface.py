@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+from pyarrow import types
 
-from zmqdata.elements.columns import column_dict
+from zmqdata.elements.columns import column_dict, rows_of
 from zmqdata.errors import DataLossError, InvalidArgumentError
 from zmqdata.failures.exceptions import FAILURES
 from zmqdata.iterators.base import make_iterator
@@ -133,11 +134,28 @@ class HubColumns(HubTable):
 
     def read(self, numbers: Numbers) -> Any:
         """Return rows as a batch of stored types."""
-        return in_schema(joined(self.table(numbers).to_batches()), self._schema)
+        batch = in_schema(joined(self.table(numbers).to_batches()), self._schema)
+        return batch if self._size is None else _checked(batch)
 
 
 def _stored_schema(schema: Any) -> Any:
     return shared_schema([("the dataset", schema)], None, False)
+
+
+def _checked(batch: Any) -> Any:
+    """Return a batch after checking that numpy has arrays of its columns."""
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        parts = [column]
+        for part in parts:  # grows
+            if part.null_count or types.is_decimal(part.type):
+                raise InvalidArgumentError(
+                    f"The column {name!r} has nulls or decimals, of which numpy has no arrays. "
+                    "Replace them with dataset.map(), drop the column with "
+                    f"dataset.remove_columns({name!r}), or read rows, without `batch_rows`"
+                )
+            inner = part.flatten() if part.type.num_fields else []
+            parts += inner if isinstance(inner, list) else [inner]
+    return batch
 
 
 def _decodes(dataset: Any) -> bool:
@@ -225,7 +243,7 @@ class HubStream(ByIdentity, Node):
     batch_size: int | None = None
     """Maximum number of examples of an element; None: an element is an example."""
     schema: bytes | None = field(default=None, repr=False)
-    """Schema of the batches; None: they are what the stream makes of its format."""
+    """Stored schema of the examples; None: they are what the stream makes of them."""
     operation: ClassVar[str] = "from_hf"
     split_unit: ClassVar[str] = "shards"
     restoring: ClassVar[str] = "continues as the stream does, from its own state"
@@ -300,7 +318,7 @@ def stream_of(dataset: Any, batch_size: int | None, site: str) -> HubStream:
     if not is_whole and hasattr(dataset, "reshard"):
         dataset = dataset.reshard()
     schema = None
-    if batch_size is not None and how is None and dataset.features and not _decodes(dataset):
+    if how is None and dataset.features and not _decodes(dataset):
         schema = _stored_schema(dataset.features.arrow_schema).serialize().to_pybytes()
     return HubStream(
         dataset=dataset,
@@ -310,6 +328,15 @@ def stream_of(dataset: Any, batch_size: int | None, site: str) -> HubStream:
         schema=schema,
         site=site,
     )
+
+
+def _maker(kind: Any) -> Callable[[Any], Any]:
+    """Return a function that makes the value of a row, as ``rows_of`` does."""
+    if any(test(kind) for test in (types.is_integer, types.is_floating, types.is_boolean)):
+        return kind.to_pandas_dtype()  # type: ignore[no-any-return]  # a type of numpy's scalars
+    if kind in (pa.string(), pa.binary()):
+        return lambda value: value
+    return lambda value: rows_of(pa.array([value], kind))[0]
 
 
 @make_iterator.register(HubStream)
@@ -323,6 +350,7 @@ class HubStreamIterator(PartsIterator):
         self._node = node
         self._owned = Owner(node, context).owned
         self._schema = node.schema and pa.ipc.read_schema(pa.py_buffer(node.schema))
+        self._makers = {one.name: _maker(one.type) for one in self._schema or ()}
         self._shard: Any = None
         self._values: Iterator[Any] | None = None
         self._count = self._opened_at = 0
@@ -363,12 +391,15 @@ class HubStreamIterator(PartsIterator):
                 raise failure(self._node, error, f"shard {self._part}") from error
             self._count += 1
             try:
-                return self._owned(value) if self._schema is None else self._columns(value)
+                return self._owned(value) if self._schema is None else self._stored(value)
             except FAILURES as error:
                 raise failure(self._node, error) from error
 
-    def _columns(self, value: Any) -> Any:
-        batch = pa.RecordBatch.from_pydict(value, self._schema)
+    def _stored(self, value: Any) -> Any:
+        if self._node.batch_size is None:
+            parts = ((name, value.get(name), make) for name, make in self._makers.items())
+            return {name: None if part is None else make(part) for name, part, make in parts}
+        batch = _checked(pa.RecordBatch.from_pydict(value, self._schema))
         return column_dict(batch.schema.names, batch.columns)
 
     @property
