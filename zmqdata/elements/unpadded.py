@@ -1,8 +1,8 @@
 """Texts that do not pad: arrays of Python's texts or bytes, in place of numpy's own, in
 which each text is as wide as the longest.
 
-The form follows from the texts alone, so that the same elements have the same form
-wherever, and however often, they are batched.
+The form follows from the texts and, where numpy's arrays are joined, from their widths.
+So every iterator gives the same form to the same batch.
 """
 
 from __future__ import annotations
