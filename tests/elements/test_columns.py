@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from zmqdata.elements.columns import column_of, rows_of, stored, widest
+from zmqdata.elements.columns import column_of, in_type, rows_of, stored, widest
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.testing.iterators import plain
@@ -154,11 +154,76 @@ def test_decimals_are_rows_only() -> None:
     ],
 )
 def test_types_are_read_as_what_they_store(kind: Any, read: Any) -> None:
-    """Views, dictionaries, maps and extension types are read as plain types, into which
-    Arrow casts their values.
-    """
+    """Views, dictionaries, maps and extension types are read as plain types."""
     assert stored(kind) == read
-    assert pa.nulls(1, kind).cast(read).type == read
+    assert in_type(pa.nulls(1, kind), read).to_pylist() == [None]
+
+
+NUMBERS = [[1, 2], None, [], [7], [3, None], [4, 5]]
+NESTED: dict[str, tuple[list[Any], Any]] = {
+    "views": (NUMBERS, pa.list_view(pa.int32())),
+    "large views": (NUMBERS, pa.large_list_view(pa.int32())),
+    "views in views": ([[one] for one in NUMBERS], pa.list_view(pa.list_view(pa.int8()))),
+    "views in structs": (
+        [None, *({"x": one, "y": 1} for one in NUMBERS)],
+        pa.struct([("x", pa.list_view(pa.int8())), ("y", pa.int8())]),
+    ),
+    "views in fixed lists": (
+        [None, *([one, [1]] for one in NUMBERS)],
+        pa.list_(pa.list_view(pa.int8()), 2),
+    ),
+    "views in maps": (
+        [None, [("a", [1]), ("b", None)], []],
+        pa.map_(pa.string(), pa.list_view(pa.int8())),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_views_are_read_as_lists(name: str) -> None:
+    """A part of a column of list views, at any depth, has the values of the column, and
+    its lists are valid.
+    """
+    values, kind = NESTED[name]
+    array = pa.array(values, kind)
+    pairs = [("key", "value")] if "maps" in name else []
+    for part in array, pa.concat_arrays([array[:1], array, array[:1]]).slice(1, len(array)):
+        read = in_type(part, stored(kind))
+        read.validate(full=True)
+        found = read.to_pylist()
+        if pairs:
+            found = [one and [tuple(pair.values()) for pair in one] for one in found]
+        assert found == values
+        assert plain(rows_of(read)) == plain(
+            [rows_of(read[at : at + 1])[0] for at in range(len(read))]
+        )
+
+
+def test_dictionaries_of_lists_and_structs_are_unpacked() -> None:
+    """Values of dictionaries that Arrow cannot unpack are read, at any depth."""
+    for values in [[1, 2], []], [{"x": 1}, {"x": None}]:
+        indices = pa.array([1, None, 0], pa.int8())
+        array = pa.DictionaryArray.from_arrays(indices, pa.array(values))
+        assert in_type(array, stored(array.type)).to_pylist() == [values[1], None, values[0]]
+        within = pa.StructArray.from_arrays([array], ["d"])
+        assert in_type(within, stored(within.type)).field("d").to_pylist()[2] == values[0]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [[None], [1, 2], []],
+        [[None], [{"a": 1}], [{"a": 2}], [{"a": None}]],
+        [[[1, None]], [[1]], [None, [1]]],
+        [{"x": [None]}, {"x": [1]}],
+    ],
+    ids=str,
+)
+def test_a_row_has_its_type_whatever_its_neighbours_are(values: list[Any]) -> None:
+    """Nulls in a list make no difference to the lists of other rows."""
+    array = pa.array(values)
+    alone = [rows_of(array[at : at + 1])[0] for at in range(len(values))]
+    assert plain(rows_of(array)) == plain(alone)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 from pyarrow import types
+from pyarrow.compute import list_value_length
 
 from zmqdata.elements.casting import cast
 from zmqdata.elements.ragged import RaggedTensor
@@ -71,12 +72,47 @@ def stored(kind: Any) -> Any:
     return kind
 
 
-def plain(array: Any) -> Any:
-    """Return an array, that of a dictionary with values that Arrow can unpack."""
-    kind = array.type
-    if not types.is_dictionary(kind):
+def in_type(array: Any, kind: Any) -> Any:
+    """Return an array in a type that holds the values of its stored type, or in a
+    dictionary of such values.
+
+    >>> views = pa.array([[1], [2, 3]], pa.list_view(pa.int8()))
+    >>> in_type(views, pa.list_(pa.int16())).to_pylist()
+    [[1], [2, 3]]
+    """
+    found = array.type
+    if found == kind:
         return array
-    return array.cast(pa.dictionary(kind.index_type, stored(kind.value_type)))
+    if types.is_dictionary(kind):
+        values = in_type(array.dictionary, kind.value_type)
+        return pa.DictionaryArray.from_arrays(array.indices, values)
+    if types.is_dictionary(found):
+        return in_type(array.dictionary, kind).take(array.indices)
+    if isinstance(found, pa.BaseExtensionType):
+        return in_type(array.storage, kind)
+    if types.is_map(found):
+        pair = pa.struct([("key", found.key_type), ("value", found.item_type)])
+        return in_type(array.cast(pa.list_(pair)), kind)
+    if stored(found) == found or types.is_string_view(found) or types.is_binary_view(found):
+        return array.cast(kind)
+    if types.is_struct(found):
+        parts = dict(zip([field.name for field in found], array.flatten(), strict=True))
+        columns = [in_type(parts[field.name], field.type) for field in kind]
+        return pa.StructArray.from_arrays(columns, fields=[*kind], mask=array.is_null())
+    if types.is_fixed_size_list(found):
+        size = found.list_size
+        values = array.values.slice(array.offset * size, len(array) * size)
+        values = in_type(values, kind.value_type)
+        return pa.FixedSizeListArray.from_arrays(values, type=kind, mask=array.is_null())
+    # Arrow's own cast of a list view makes lists that lack their last offset.
+    lengths = list_value_length(array).fill_null(0).to_numpy()
+    make = pa.LargeListArray if types.is_large_list(kind) else pa.ListArray
+    offsets = pa.array(_splits(lengths)).cast(
+        pa.int64() if types.is_large_list(kind) else pa.int32()
+    )
+    return make.from_arrays(
+        offsets, in_type(array.flatten(), kind.value_type), type=kind, mask=array.is_null()
+    )
 
 
 def widest(kinds: Iterable[Any]) -> Any:
@@ -281,7 +317,22 @@ def rows_of(array: Any) -> list[Any]:
         return dict_rows(names, map(rows_of, array.flatten()))
     if types.is_decimal(kind):
         return list(array.to_pylist())
+    if len(array) > 1 and not types.is_null(kind) and _has_nulls(array):
+        # Each list has the type that it has alone, whatever its neighbours are.
+        half = len(array) // 2
+        return rows_of(array[:half]) + rows_of(array[half:])
     return _parts(_without_nulls(array, _inner))
+
+
+def _has_nulls(array: Any) -> bool:
+    """Return True if an array has nulls at any depth."""
+    is_nested = types.is_nested(array.type)
+    return array.null_count > 0 or (is_nested and any(map(_has_nulls, _within(array))))
+
+
+def _within(array: Any) -> list[Any]:
+    inner = array.flatten()
+    return inner if types.is_struct(array.type) else [inner]
 
 
 def dict_rows(names: Sequence[str], columns: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from pyarrow import types
 from pyarrow.compute import Expression
 
-from zmqdata.elements.columns import VALID, column_of, plain, stored, widest
+from zmqdata.elements.columns import VALID, column_of, in_type, stored, widest
 from zmqdata.errors import DataLossError, DataServiceError, InvalidArgumentError
 from zmqdata.storage.reading import Identity, RemoteFile
 
@@ -305,7 +305,7 @@ def _conformed(batch: Any, field: Any) -> Any:
     if field.name not in batch.schema.names:
         return pa.nulls(batch.num_rows, field.type)
     column = batch.column(batch.schema.get_field_index(field.name))
-    return column if column.type == field.type else plain(column).cast(field.type)
+    return in_type(column, field.type)
 
 
 def shared_schema(
