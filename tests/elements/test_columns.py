@@ -214,6 +214,9 @@ def test_dictionaries_of_lists_and_structs_are_unpacked() -> None:
     [
         [[None], [1, 2], []],
         [[None], [{"a": 1}], [{"a": 2}], [{"a": None}]],
+        [[{"a": None, "b": ["x"]}], [{"a": 1, "b": [None]}], [], [None]],
+        [[{"a": None, "b": ["x"]}], [{"a": 1, "b": [None]}], []],
+        [["x", None], [], ["y"], [None]],
         [[[1, None]], [[1]], [None, [1]]],
         [{"x": [None]}, {"x": [1]}],
     ],

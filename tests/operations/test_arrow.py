@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +19,7 @@ from zmqdata.dataset import Dataset
 from zmqdata.errors import DataLossError, InvalidArgumentError, NotFoundError, PipelineError
 from zmqdata.iterators.base import make_iterator
 from zmqdata.operations import arrow
+from zmqdata.operations.arrow import ArrowFile
 from zmqdata.pipelines import memorymaps
 from zmqdata.pipelines.packing import open_pipeline, pack_pipeline
 from zmqdata.testing import SimulatedService
@@ -183,14 +186,13 @@ class Frame:
     """Data frame with the interface that pandas has."""
 
     iloc = None
-    index = SimpleNamespace(names=[None])
+    index = SimpleNamespace(names=[None], dtype=np.dtype(int))
 
     def __init__(self, table: Any, *dtypes: Any) -> None:
         self._table, self.columns, self.dtypes = table, table.schema.names, dtypes
 
     def reset_index(self, drop: bool) -> Frame:
-        assert drop
-        return Frame(self._table.remove_column(2), *self.dtypes[:2])
+        return Frame(self._table.remove_column(2), *self.dtypes[:2]) if drop else self
 
     def __arrow_c_stream__(self, requested: object = None) -> object:
         return self._table.__arrow_c_stream__(requested)
@@ -206,6 +208,97 @@ def test_frames_of_pandas_keep_nan_and_lose_the_numbers_of_their_rows() -> None:
     assert [str(row["x"]) for row in rows] == ["1.5", "nan"]
     assert [[*row] for row in rows] == [["x", "n"]] * 2
     assert rows[1]["n"] is None
+
+
+def test_an_index_has_labels_if_it_has_a_name_or_no_numbers() -> None:
+    """An index is a column if its name is not None, whatever else it is. The user is
+    warned of labels that get lost.
+    """
+    frame = Frame(pa.table({"n": [1], "s": ["a"], "0": ["x"]}), *[np.dtype(object)] * 3)
+    frame.index = SimpleNamespace(names=[None], dtype=np.dtype(object))
+    with pytest.warns(UserWarning, match=r"labels of type object and no name.*rename_axis"):
+        assert [*next(iter(Dataset.from_arrow(frame)))] == ["n", "s"]
+    frame.index = SimpleNamespace(names=[0], dtype=np.dtype(object))
+    assert [*next(iter(Dataset.from_arrow(frame)))] == ["n", "s", "0"]
+
+
+def failing() -> Iterator[Any]:
+    yield pa.record_batch({"n": [1]})
+    raise RuntimeError("the disk is gone")
+
+
+def unreadable_frame() -> Any:
+    frame = Frame(pa.table({"n": [1], "s": ["a"], "i": [0]}), np.dtype(int), np.dtype(object))
+    frame.reset_index = lambda drop: int("cannot insert n")  # type: ignore[method-assign]
+    return frame
+
+
+@pytest.mark.parametrize(
+    ("table", "text"),
+    [
+        (pa.RecordBatchReader.from_batches(pa.schema({"n": pa.int64()}), failing()), "disk is"),
+        (pa.chunked_array([pa.array([{"n": 1}, None])]), "non-zero null count"),
+        (unreadable_frame(), "cannot insert n"),
+    ],
+    ids=["reader", "nulls", "frame"],
+)
+def test_what_fails_when_it_is_read_is_named(table: Any, text: str) -> None:
+    """A reader that fails, and a frame that cannot be a table, are errors of the call
+    with its reason.
+    """
+    with pytest.raises(TypeError, match=rf"(?s)from_arrow\(\) got a .* as a table: .*{text}"):
+        Dataset.from_arrow(table)
+
+
+def test_empty_chunks_are_passed_over() -> None:
+    """A chunk without rows is no batch, also where it was cut off from others."""
+    part = pa.array([1, None, 3])
+    table = pa.table({"n": pa.chunked_array([part.slice(1, 0), part, part.slice(2, 0)])})
+    assert [row["n"] for row in Dataset.from_arrow(table)] == [1, None, 3]
+
+
+def test_views_of_lists_are_read_from_tables_and_files(tmp_path: Path) -> None:
+    """Each row has its own values after a cut, and an iterator resumes with them."""
+    values = [[1, 2], None, [], [3], [4, 5]]
+    array = pa.array([[9], *values, [9]], pa.list_view(pa.int32()))
+    table = pa.table({"l": array}).slice(1, 5)
+    for source in table, write(tmp_path / "a", table, rows=2):
+        dataset = Dataset.from_arrow(source)
+        check_restore(dataset.node)
+        assert [one["l"] if one["l"] is None else one["l"].tolist() for one in dataset] == values
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (pa.month_day_nano_interval(), r"for month_day_nano_interval"),
+        (
+            pa.list_(pa.sparse_union([pa.field("x", pa.int8())])),
+            r"no values in numpy for sparse_union",
+        ),
+        (
+            pa.list_(pa.struct([pa.field("x", pa.int8()), pa.field("x", pa.int8())])),
+            r"two fields of one name",
+        ),
+    ],
+    ids=["interval", "union", "fields"],
+)
+def test_types_without_values_are_refused(kind: Any, text: str) -> None:
+    """The error of the call names the column and its type."""
+    table = pa.Table.from_batches([], pa.schema({"c": kind}))
+    with pytest.raises(
+        InvalidArgumentError, match=rf"(?s)column 'c' of the table, of type .*{text}"
+    ):
+        Dataset.from_arrow(table)
+
+
+def test_a_mask_takes_the_place_of_no_field() -> None:
+    """A mask whose name a column or field has is refused, at any depth."""
+    for table in {"a": [1], "a_valid": [2]}, {"s": [[{"a": 1, "a_valid": 2}]]}:
+        with pytest.raises(InvalidArgumentError, match=r"adds 'a_valid' beside 'a'"):
+            Dataset.from_arrow(pa.table(table), batch_rows=1, nulls="mask")
+    whole = pa.table({"a": [1], "s": [{"a_valid": 2}]})
+    assert [*next(iter(Dataset.from_arrow(whole, batch_rows=1, nulls="mask")))["s"]]
 
 
 def test_nulls_in_batches_are_refused_masked_or_replaced() -> None:
@@ -331,11 +424,99 @@ def test_damaged_offsets_are_an_error(tmp_path: Path, shuffled: bool) -> None:
     assert sorted(kept) in (["cccc", "dddd"], ["aaaa", "cccc", "dddd"])
 
 
+def damaged(path: Path, table: Any, old: list[int], new: list[int], kind: str = "i4") -> Dataset:
+    """Return a dataset of a file in which numbers stand in the place of others."""
+    content = Path(write(path, table)).read_bytes()
+    assert np.array(old, kind).tobytes() in content
+    path.write_bytes(content.replace(np.array(old, kind).tobytes(), np.array(new, kind).tobytes()))
+    return Dataset.from_arrow(path)
+
+
+@pytest.mark.parametrize("last", [8 << 27, -(1 << 29), 0])
+def test_damaged_dictionaries_and_views_are_errors(tmp_path: Path, last: int) -> None:
+    """Values of a dictionary, its indices and views that reach beyond the file are
+    errors, before they are followed.
+    """
+    words = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0], pa.int32()), ["aa", "bb"])
+    views = pa.array(["a text that is longer than twelve"], pa.string_view())
+    start = [33, *np.frombuffer(b"a te", "i4"), 0]
+    for found in (
+        damaged(tmp_path / "a", pa.table({"d": words}), [0, 2, 4], [0, 2, last or 1]),
+        damaged(tmp_path / "b", pa.table({"d": words}), [0, 1, 0], [0, last or 2, 0]),
+        damaged(tmp_path / "c", pa.table({"v": views}), [*start, 0], [*start, last or 34]),
+    ):
+        with pytest.raises(DataLossError, match="The table is damaged"):
+            list(found)
+
+
+def test_dictionaries_of_structs_are_read(tmp_path: Path) -> None:
+    """Values that Arrow cannot unpack are no damage."""
+    values = pa.array([{"x": 1}, {"x": 2}])
+    table = pa.table({"d": pa.DictionaryArray.from_arrays(pa.array([1, 0, 1]), values)})
+    for source in table, write(tmp_path / "a", table, stream=True):
+        assert [row["d"]["x"] for row in Dataset.from_arrow(source)] == [2, 1, 2]
+
+
+def test_a_packed_batch_that_is_damaged_is_a_loss(tmp_path: Path) -> None:
+    """An error of reading that Arrow reports without a number is damage."""
+    path, table = tmp_path / "a", pa.table({"n": range(7), "s": ["a" * 500] * 7})
+    content = Path(write(path, table, compression="zstd")).read_bytes()
+    at = content.rindex(b"\x28\xb5\x2f\xfd")
+    path.write_bytes(content[:at] + bytes(4) + content[at + 4 :])
+    with pytest.raises(DataLossError, match="The table is damaged"):
+        list(Dataset.from_arrow(path))
+
+
+@pytest.mark.parametrize("size", [None, 2])
+def test_a_file_that_is_written_while_it_is_read_is_noticed(
+    tmp_path: Path, size: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither another content in its place, nor a shorter one, is read after the rows
+    before.
+    """
+    monkeypatch.setattr(arrow, "suitable_rows", lambda *_: 2)
+    for path, cut in (tmp_path / "a", False), (tmp_path / "b", True):
+        write(path, pa.table({"n": np.arange(5000)}))
+        os.utime(path, (1, 1))
+        iterator = iter(Dataset.from_arrow(path, batch_rows=size))
+        next(iterator)
+        if cut:
+            os.truncate(path, 1000)
+        else:
+            other = Path(write(tmp_path / "other", pa.table({"n": np.arange(5000) + 7})))
+            path.write_bytes(other.read_bytes())
+        with pytest.raises(DataLossError, match="was changed after this dataset was made"):
+            list(iterator)
+
+
+def test_files_stay_mapped_while_descriptors_are_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows in any order open each file once, unless descriptors are scarce or streams
+    take memory.
+    """
+    opened: list[str] = []
+    at = ArrowFile.at
+    monkeypatch.setattr(arrow, "_FEW_OPEN", 2)
+    for spare, stream, most in (0, False, 8), (1 << 60, False, 2), (0, True, 2):
+        monkeypatch.setattr(arrow, "_SPARE", spare)
+        paths = [write(tmp_path / f"{n}", pa.table({"n": [n] * 9}), stream) for n in range(8)]
+        reader = Dataset.from_arrow(paths).node.sequence.open()  # type: ignore[attr-defined]
+        opened.clear()
+        monkeypatch.setattr(ArrowFile, "at", lambda path: opened.append(path) or at(path))
+        for number in np.random.default_rng(1).permutation(72):
+            assert int(reader.read(np.array([number]))["n"][0].as_py()) == number // 9
+        assert len(reader._open) == most
+        assert (len(opened) == 8) == (most == 8)
+        monkeypatch.setattr(ArrowFile, "at", at)
+
+
 def test_only_some_files_are_open_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reader of many files closes those that it has read."""
     monkeypatch.setattr(arrow, "_MOST_OPEN", 2)
+    monkeypatch.setattr(arrow, "_FEW_OPEN", 1)
     paths = [write(tmp_path / f"{n}", pa.table({"n": [n]})) for n in range(5)]
     node = Dataset.from_arrow(paths).node
     iterator = make_iterator(node, provided([[(0, 5)]])())

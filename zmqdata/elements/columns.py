@@ -6,8 +6,9 @@ The module needs pyarrow, and is imported where a table is read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -72,6 +73,58 @@ def stored(kind: Any) -> Any:
     return kind
 
 
+def _types_in(kind: Any) -> Iterator[Any]:
+    """Yield a stored type, and the types of its parts at every depth."""
+    yield kind
+    parts = [field.type for field in kind] if types.is_struct(kind) else []
+    if _is_list(kind) or types.is_fixed_size_list(kind):
+        parts = [kind.value_type]
+    for part in parts:
+        yield from _types_in(part)
+
+
+def check_type(name: str, column: str, kind: Any) -> None:
+    """Raise if numpy has no values of a type, or a dict cannot have all fields.
+
+    Args:
+        name: name of the table, for errors.
+        column: name of the column.
+        kind: its type.
+
+    Raises:
+        InvalidArgumentError: the type has such a part, at any depth.
+    """
+    for part in _types_in(stored(kind)):
+        fields = [field.name for field in part] if types.is_struct(part) else []
+        reason = "two fields of one name, and its values are dicts. Give them different names"
+        if types.is_interval(part) or types.is_union(part):
+            reason = f"no values in numpy for {part}. Convert it, as to a duration"
+        elif len({*fields}) == len(fields):
+            continue
+        raise InvalidArgumentError(
+            f"The column {column!r} of {name}, of type {kind}, has {reason}, or leave it out"
+        )
+
+
+def check_masks(kind: Any) -> None:
+    """Raise if masks would replace fields of a struct.
+
+    Args:
+        kind: the struct, of stored types.
+
+    Raises:
+        InvalidArgumentError: a struct has a field of the name of a mask, at any depth.
+    """
+    for part in filter(types.is_struct, _types_in(kind)):
+        names = {field.name for field in part}
+        for name in names:
+            if name + VALID in names:
+                raise InvalidArgumentError(
+                    f'nulls="mask" adds {name + VALID!r} beside {name!r}, and this name is taken. '
+                    "Give the column another name, or leave it out"
+                )
+
+
 def in_type(array: Any, kind: Any) -> Any:
     """Return an array in a type that holds the values of its stored type, or in a
     dictionary of such values.
@@ -101,18 +154,14 @@ def in_type(array: Any, kind: Any) -> Any:
         return pa.StructArray.from_arrays(columns, fields=[*kind], mask=array.is_null())
     if types.is_fixed_size_list(found):
         size = found.list_size
-        values = array.values.slice(array.offset * size, len(array) * size)
-        values = in_type(values, kind.value_type)
+        inner = array.values.slice(array.offset * size, len(array) * size)
+        values = in_type(inner, kind.value_type)
         return pa.FixedSizeListArray.from_arrays(values, type=kind, mask=array.is_null())
     # Arrow's own cast of a list view makes lists that lack their last offset.
     lengths = list_value_length(array).fill_null(0).to_numpy()
-    make = pa.LargeListArray if types.is_large_list(kind) else pa.ListArray
-    offsets = pa.array(_splits(lengths)).cast(
-        pa.int64() if types.is_large_list(kind) else pa.int32()
-    )
-    return make.from_arrays(
-        offsets, in_type(array.flatten(), kind.value_type), type=kind, mask=array.is_null()
-    )
+    values = in_type(array.flatten(), kind.value_type)
+    splits = pa.array(_splits(lengths), pa.int64())
+    return pa.LargeListArray.from_arrays(splits, values, mask=array.is_null()).cast(kind)
 
 
 def widest(kinds: Iterable[Any]) -> Any:
@@ -206,7 +255,7 @@ class _ColumnMaker:
             raise InvalidArgumentError(
                 f"The column {self._name!r} has the type {array.type}, of which numpy has no "
                 "arrays. Read rows, without `batch_rows`, in which its values are of "
-                "`decimal.Decimal`; or leave it out of `columns`"
+                "`decimal.Decimal`; or leave the column out"
             )
         if types.is_struct(array.type):
             fields = [field.name for field in array.type]
@@ -317,22 +366,38 @@ def rows_of(array: Any) -> list[Any]:
         return dict_rows(names, map(rows_of, array.flatten()))
     if types.is_decimal(kind):
         return list(array.to_pylist())
-    if len(array) > 1 and not types.is_null(kind) and _has_nulls(array):
-        # Each list has the type that it has alone, whatever its neighbours are.
+    if types.is_nested(kind) and len(array) > 1 and _has_nulls(array):
+        return _rows_among_nulls(array)
+    return _parts(_without_nulls(array, _inner))
+
+
+def _rows_among_nulls(array: Any) -> list[Any]:
+    """Return lists, some of which hold nulls. Each has the type that it has alone."""
+    inner = array.flatten()
+    is_struct = types.is_struct(inner.type) and not inner.null_count
+    if types.is_fixed_size_list(array.type) or (types.is_nested(inner.type) and not is_struct):
         half = len(array) // 2
         return rows_of(array[:half]) + rows_of(array[half:])
-    return _parts(_without_nulls(array, _inner))
+    splits = array.offsets.to_numpy().astype(np.int64)
+    splits -= splits[0]
+    if is_struct:
+        parts = [pa.LargeListArray.from_arrays(splits, part) for part in inner.flatten()]
+        return dict_rows([field.name for field in inner.type], map(rows_of, parts))
+    objects = _inner(inner)
+    found = [objects[start:stop].copy() for start, stop in pairwise(splits.tolist())]
+    whole = np.diff(_splits(~_valid(inner))[splits]) == 0
+    present = rows_of(array.filter(pa.array(whole)))
+    for index, row in zip(np.flatnonzero(whole).tolist(), present, strict=True):
+        found[index] = row
+    return found
 
 
 def _has_nulls(array: Any) -> bool:
     """Return True if an array has nulls at any depth."""
-    is_nested = types.is_nested(array.type)
-    return array.null_count > 0 or (is_nested and any(map(_has_nulls, _within(array))))
-
-
-def _within(array: Any) -> list[Any]:
+    if array.null_count or not types.is_nested(array.type):
+        return bool(array.null_count)
     inner = array.flatten()
-    return inner if types.is_struct(array.type) else [inner]
+    return any(map(_has_nulls, inner if types.is_struct(array.type) else [inner]))
 
 
 def dict_rows(names: Sequence[str], columns: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:

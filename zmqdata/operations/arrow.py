@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from zmqdata.config.settings import warn_user
 from zmqdata.elements.columns import Fill, column_dict, dict_rows, rows_of, stored
 from zmqdata.errors import DataLossError, InvalidArgumentError, NotFoundError
 from zmqdata.failures.exceptions import FAILURES, text_of
@@ -23,6 +24,7 @@ from zmqdata.iterators.base import make_iterator
 from zmqdata.iterators.calling import failure
 from zmqdata.iterators.context import Context
 from zmqdata.iterators.indexed import suitable_rows
+from zmqdata.machine.descriptors import left
 from zmqdata.nodes.base import AT_ITS_PLACE
 from zmqdata.operations.parquet import joined, rows_at
 from zmqdata.operations.sequences import FromSource
@@ -38,8 +40,14 @@ _MAGIC = b"ARROW1"
 _CONTINUES = b"\xff\xff\xff\xff"
 _END = _CONTINUES + bytes(4)
 """Bytes at the end of a stream that its writer has closed."""
-_MOST_OPEN = 64
-"""Number of files that are mapped at a time."""
+_DAMAGE = (pa.ArrowInvalid, pa.ArrowIndexError, pa.ArrowKeyError, OSError)
+"""Errors of Arrow for content that is damaged."""
+_FEW_OPEN = 64
+"""Number of files that a reader may always keep mapped."""
+_MOST_OPEN = 1 << 14
+"""Number that it keeps mapped at most. Linux allows a process 65,530 mappings."""
+_SPARE = 512
+"""Descriptors that are left for others if it keeps more than a few."""
 
 
 class ArrowFile(NamedTuple):
@@ -57,6 +65,12 @@ class ArrowFile(NamedTuple):
         """Return the file with a path."""
         size = os.stat(path).st_size
         return cls(path, size, digest_of_file(path, 0, size))
+
+    @property
+    def traits(self) -> tuple[int, int, int]:
+        """Inode, size and time of change of the file, as they are now."""
+        found = os.stat(self.path)
+        return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -108,7 +122,8 @@ class TableReader:
         self._schema = pa.ipc.read_schema(pa.py_buffer(table.schema))
         self._ends = np.cumsum(table.counts, dtype=np.int64)
         self._part_ends = np.cumsum(table.batches, dtype=np.int64)
-        self._open: dict[int, Any] = {}
+        self._open: dict[int, tuple[Any, Any]] = {}
+        self._unpacks = False
         self._last: tuple[int, Any] = (-1, None)
         self._checked = np.zeros(len(table.counts), bool)
 
@@ -124,55 +139,67 @@ class TableReader:
             else:
                 owners = np.searchsorted(self._ends, numbers, side="right")
                 own = np.asarray(numbers) - (self._ends - self._table.counts)[owners]
-                found = rows_at(owners, own, self._checked_table)
+                found = rows_at(owners, own, self._table_at)
             return in_schema(found, self._stored)
-        except pa.ArrowException as error:
+        except _DAMAGE as error:
+            if getattr(error, "errno", None):
+                raise
             raise DataLossError(f"The table is damaged: {error}. Write it again") from error
 
     def _pieces(self, start: int, stop: int) -> Iterator[Any]:
         number = int(np.searchsorted(self._ends, start, side="right"))
         while start < stop:
             batch, end = self._batch(number), int(self._ends[number])
-            piece = batch.slice(start - end + len(batch), min(stop, end) - start)
-            if not self._checked[number]:
-                # Offsets that a damaged file has would read beyond its end.
-                piece.validate(full=True)
-            yield piece
+            yield batch.slice(start - end + len(batch), min(stop, end) - start)
             start, number = end, number + 1
 
-    def _checked_table(self, number: int) -> Any:
-        batch = self._batch(number)
-        if not self._checked[number]:
-            batch.validate(full=True)
-            self._checked[number] = True
-        return pa.Table.from_batches([batch])
+    def _table_at(self, number: int) -> Any:
+        return pa.Table.from_batches([self._batch(number)])
 
     def _batch(self, number: int) -> Any:
+        part = int(np.searchsorted(self._part_ends, number, side="right"))
+        batches = self._batches_of(part)
         if self._last[0] != number:
-            part = int(np.searchsorted(self._part_ends, number, side="right"))
-            place = number - int(self._part_ends[part] - self._table.batches[part])
-            batch = self._batches_of(part)(place)
+            batch = batches(number - int(self._part_ends[part] - self._table.batches[part]))
+            if not self._checked[number]:
+                # The offsets of a damaged file would read beyond its end.
+                batch.validate(full=True)
+                self._checked[number] = True
             self._last = number, in_schema(batch, self._schema)
         return self._last[1]
 
     def _batches_of(self, part: int) -> Any:
+        content: Any = self._table.parts[part]
+        traits = content.traits if isinstance(content, ArrowFile) else None
         if part not in self._open:
-            if len(self._open) >= _MOST_OPEN:
-                self._open.clear()
-            content = self._table.parts[part]
-            if isinstance(content, ArrowFile):
-                if ArrowFile.at(content.path) != content:
-                    raise DataLossError(
-                        f"{legible(content.path)} was changed after this dataset was made: it has "
-                        "other content. Make the dataset again, and do not write to files that "
-                        "are read"
-                    )
-                content = np.memmap(content.path, np.uint8, "r")
-            else:
-                self._checked[:] = True  # Arrow has written it in this program
-            reader = _reader(content)
-            self._open[part] = getattr(reader, "get_batch", None) or [*reader].__getitem__
-        return self._open[part]
+            self._open[part] = traits, self._mapped(content)
+        if self._open[part][0] != traits:
+            raise _changed(content)
+        return self._open[part][1]
+
+    def _mapped(self, content: Any) -> Any:
+        """Return a function that returns a batch of a part by its number."""
+        count = len(self._open)
+        if count >= _FEW_OPEN and (self._unpacks or count >= _MOST_OPEN or left() < _SPARE):
+            del self._open[next(iter(self._open))]
+        if isinstance(content, ArrowFile):
+            if ArrowFile.at(content.path) != content:
+                raise _changed(content)
+            content = np.memmap(content.path, np.uint8, "r")
+        else:
+            self._checked[:] = True  # Arrow has written it in this program
+        reader = _reader(content)
+        if hasattr(reader, "get_batch"):
+            return reader.get_batch
+        self._unpacks = True
+        return [*reader].__getitem__
+
+
+def _changed(file: ArrowFile) -> DataLossError:
+    return DataLossError(
+        f"{legible(file.path)} was changed after this dataset was made. Make the dataset again, "
+        "and do not write to files that are read"
+    )
 
 
 def _reader(content: Octets, columns: Sequence[int] = ()) -> Any:
@@ -195,28 +222,45 @@ def table_of(name: str, value: Any) -> ArrowTable:
         InvalidArgumentError: two columns have the same name.
     """
     floats = frozenset[str]()
-    if hasattr(type(value), "iloc"):
-        # The numbers of rows that a selection leaves are no column.
-        value = value.reset_index(drop=not any(value.index.names))
-        kinds = zip(value.columns, value.dtypes, strict=True)
-        floats = frozenset(
-            str(one) for one, kind in kinds if isinstance(kind, np.dtype) and kind.kind == "f"
-        )
+    sink, counts = pa.BufferOutputStream(), []
     try:
+        if hasattr(type(value), "iloc") and hasattr(value, "columns"):
+            value, floats = _without_labels(name, value)
         reader = pa.RecordBatchReader.from_stream(value)
-    except (pa.ArrowException, ValueError, TypeError) as error:
+        schema = shared_schema([("the table", reader.schema)], None, False)
+        kinds = [_kept(reader.schema.field(one.name).type) for one in schema]
+        kept = pa.schema(map(pa.Field.with_type, schema, kinds))
+        with pa.ipc.new_stream(sink, kept) as writer:
+            for batch in reader:
+                if len(batch):  # of an empty slice, Arrow writes a message that it cannot read
+                    writer.write_batch(_filled(in_schema(batch, kept), floats))
+                    counts.append(len(batch))
+    except InvalidArgumentError:
+        raise
+    except (pa.ArrowException, OSError, OverflowError, ValueError, TypeError) as error:
         raise TypeError(
             f"{name} got a {type(value).__qualname__} that Arrow cannot read as a table: {error}. "
-            "Pass a table whose columns have one type each"
+            "Pass a table whose columns have one type each, and different names"
         ) from error
-    schema = shared_schema([("the table", reader.schema)], None, False)
-    kept = pa.schema([one.with_type(_kept(reader.schema.field(one.name).type)) for one in schema])
-    sink, counts = pa.BufferOutputStream(), []
-    with pa.ipc.new_stream(sink, kept) as writer:
-        for batch in reader:
-            writer.write_batch(_filled(in_schema(batch, kept), floats))
-            counts.append(len(batch))
     return _table([np.frombuffer(sink.getvalue(), np.uint8)], [len(counts)], counts, kept)
+
+
+def _without_labels(name: str, frame: Any) -> tuple[Any, frozenset[str]]:
+    """Return a frame of pandas whose index is a column if it has a name, and the names
+    of its columns of floats.
+    """
+    is_named = any(label is not None for label in frame.index.names)
+    if not is_named and frame.index.dtype.kind not in "iu":
+        warn_user(
+            f"{name} leaves out the index of the data frame, which has labels of type "
+            f"{frame.index.dtype} and no name. For a column of them, name it: "
+            'frame.rename_axis("label"). Otherwise pass frame.reset_index(drop=True)'
+        )
+    # The numbers of rows that a selection leaves are no column.
+    frame = frame.reset_index(drop=not is_named)
+    kinds = zip(frame.columns, frame.dtypes, strict=True)
+    floats = [one for one, kind in kinds if isinstance(kind, np.dtype) and kind.kind == "f"]
+    return frame, frozenset(map(str, floats))
 
 
 def _kept(kind: Any) -> Any:

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from pyarrow import types
 from pyarrow.compute import Expression
 
-from zmqdata.elements.columns import VALID, column_of, in_type, stored, widest
+from zmqdata.elements.columns import check_masks, check_type, column_of, in_type, stored, widest
 from zmqdata.errors import DataLossError, DataServiceError, InvalidArgumentError
 from zmqdata.storage.reading import Identity, RemoteFile
 
@@ -376,16 +376,19 @@ def _check_names(
         if column not in found and not union:
             raise InvalidArgumentError(
                 f"{name} lacks the column {column!r}. Its columns are {found}, and those of "
-                f'{first[0]} are {first[1].names}. Pass schema="union" to read nulls for it, or '
-                "leave it out of `columns`"
+                f"{first[0]} are {first[1].names}. {_REMEDY}"
             )
+        if column in found:
+            check_type(name, column, schema.field(column).type)
     more = [column for column in found if column not in names]
     if more and is_whole:
         kind = schema.field(more[0]).type
         raise InvalidArgumentError(
-            f"{name} has the column {more[0]!r} of type {kind}, which {first[0]} lacks. Pass "
-            'schema="union" to read nulls for it, or choose `columns` that all files have'
+            f"{name} has the column {more[0]!r} of type {kind}, which {first[0]} lacks. {_REMEDY}"
         )
+
+
+_REMEDY = 'Pass schema="union" or `columns` to from_parquet(), or write all with the same columns'
 
 
 def _shared_field(files: Sequence[tuple[str, Any]], column: str) -> Any:
@@ -549,12 +552,7 @@ def checked_nulls(given: Any, fields: Iterable[Any]) -> Any:
     """
     kinds = {field.name: field.type for field in fields}
     if given == "mask":
-        for name in kinds:
-            if name + VALID in kinds:
-                raise InvalidArgumentError(
-                    f'nulls="mask" adds the column {name + VALID!r}, which the files have '
-                    "already. Leave it out of `columns`"
-                )
+        check_masks(pa.struct([*kinds.items()]))
         return given
     for name in given:
         if name not in kinds:
