@@ -522,3 +522,27 @@ def test_only_some_files_are_open_at_a_time(
     iterator = make_iterator(node, provided([[(0, 5)]])())
     assert numbers(iterator) == [0, 1, 2, 3, 4]
     assert len(iterator._reader._open) <= 2  # type: ignore[attr-defined]  # of TableRowsIterator
+
+
+def test_rows_that_fail_are_tried_again_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a failure, the rows that were read together are read one by one. No row is
+    read a third time.
+    """
+    path = tmp_path / "one.arrow"
+    with pa.ipc.new_file(path, pa.schema([("n", pa.int64())])) as writer:
+        writer.write_table(pa.table({"n": [*range(2500)]}))
+    dataset = Dataset.from_arrow(str(path))
+    path.unlink()
+    read: Counter[int] = Counter()
+    original = arrow.TableReader.read
+
+    def counted(reader: Any, numbers: Any) -> Any:
+        read.update(numbers)
+        return original(reader, numbers)
+
+    monkeypatch.setattr(arrow.TableReader, "read", counted)
+    assert list(dataset.ignore_errors()) == []
+    assert set(read.values()) <= {1, 2}
+    assert len(read) == 2500

@@ -390,14 +390,16 @@ class TableRowsIterator(AheadIterator):
         super().__init__(context, node.cardinality)
         self._node, self._count = node, len(node.sequence)
         self._reader = node.sequence.open()
+        self._alone = 0  # number of the next rows to read one by one, as some fail
         size = node.sequence.row_bytes
         self._together = 1 if node.batch_size is not None else suitable_rows(size, 1)
         if node.shuffle:
             self._permute(node, context, node.cardinality)
 
-    def _more(self, most: int = 0) -> list[Any]:
+    def _more(self) -> list[Any]:
         self._strand.place = self._own_place
-        indices = self._next_range(most or self._together)
+        indices = self._next_range(1 if self._alone else self._together)
+        self._alone = max(0, self._alone - 1)
         size = self._node.batch_size
         numbers: Numbers = indices if self._order is None else self._order.many(indices)
         first = int(numbers[0]) * (size or 1)
@@ -411,8 +413,9 @@ class TableRowsIterator(AheadIterator):
             return [column_dict(names, columns, self._node.nulls)]
         except FAILURES as error:
             self._next = indices[0]
-            if len(indices) > 1:  # rows before the one that fails are elements
-                return self._more(len(indices) // 2)
+            if len(indices) > 1:  # the other rows are elements
+                self._alone = len(indices)
+                return self._more()
             self._next += self._stride
             if isinstance(error, DataLossError):
                 raise DataLossError(f"{self._node.label}: {text_of(error)}") from error
