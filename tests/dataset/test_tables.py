@@ -121,7 +121,7 @@ def test_types_are_read_as_the_widest_of_all_files(tmp_path: Path) -> None:
         ({"nulls": "all", "batch_rows": 1}, "nulls"),
         ({"nulls": {"x": 1}, "batch_rows": 1}, "column 'x'"),
         ({"nulls": {"n": "a"}, "batch_rows": 1}, "does not fit 'n'"),
-        ({"nulls": "mask", "batch_rows": 1}, "'n_valid', which the files have"),
+        ({"nulls": "mask", "batch_rows": 1}, "'n_valid' beside 'n', and this name is taken"),
         ({"batch_rows": 0}, "batch_rows"),
         ({"schema": "last"}, "schema"),
         ({"split": "row"}, "split"),
