@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib
 import sys
 import zlib
 from pathlib import Path
@@ -264,6 +265,7 @@ def test_bad_arguments_of_tables_are_refused(options: dict[str, Any], text: str)
 
 def test_tables_need_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each call that reads a table says which extra brings pyarrow."""
+    importlib.import_module("zmqdata.operations.arrow")  # the package has it once loaded
     monkeypatch.setitem(sys.modules, "zmqdata.operations.arrow", None)
     monkeypatch.delattr("zmqdata.operations.arrow", raising=False)
     for call in Dataset.from_arrow, Dataset.from_source, Dataset.from_tensor_slices:
