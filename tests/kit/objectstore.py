@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, cast
 from urllib.parse import parse_qs, unquote, urlsplit
 
 
@@ -82,7 +82,7 @@ class ObjectStore:
         if fault == "short":
             body = half
         if fault == "drip":
-            handler.wfile = _Dripping(handler.wfile)
+            handler.wfile = cast(Any, _Dripping(handler.wfile))
         self._send(handler, status, headers, body, half if fault == "cut" else body)
 
     def _send(
