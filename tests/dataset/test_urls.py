@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -272,7 +273,6 @@ def test_what_cannot_be_written_is_refused_at_the_call(write: Callable[..., Any]
 
 def test_passwords_of_stores_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     """Descriptions and errors of what lies in a store name it without its password."""
-    fsspec = pytest.importorskip("fsspec")
     memory = fsspec.filesystem("memory")
     monkeypatch.setattr(type(memory), "protocol", "secured")
     fsspec.register_implementation("secured", type(memory), clobber=True)
@@ -388,7 +388,6 @@ def test_folders_and_patterns_of_stores_are_listed(
     """A folder stands for the finished files below it, with or without a slash, whose
     footers are read once; web servers have neither.
     """
-    fsspec = pytest.importorskip("fsspec")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     memory = fsspec.filesystem("memory")
     memory.pipe({f"/tables/{name}": parquet(GROUPS[0]) for name in ("a.parquet", "b/c d#.parquet")})

@@ -23,6 +23,7 @@ from zmqdata.errors import (
     UnimplementedError,
 )
 from zmqdata.storage import reading, retrying
+from zmqdata.storage.files import StorageOptions
 from zmqdata.storage.reading import Identity, RemoteFile, change, open_file, open_remote, put
 
 CONTENT = bytes(range(256)) * 4
@@ -259,6 +260,23 @@ def test_clients_are_renewed(memory: str, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(reading, "new_client", new_client)
     assert patient(memory).read(4) == CONTENT[:4]
     assert made == [memory, memory]
+
+
+def test_clients_are_told_apart_by_the_values_of_options(
+    memory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client is shared by URLs with equal options, and not by options of the same
+    names.
+    """
+    made: list[Any] = []
+    monkeypatch.setattr(reading, "_clients", {})
+    filesystem = fsspec.filesystem("memory")
+    monkeypatch.setattr(
+        reading, "new_client", lambda url, options: made.append(options) or (filesystem, url[9:])
+    )
+    for endpoint in "aab":
+        open_remote(memory, options=StorageOptions(endpoint_url=endpoint)).read(1)
+    assert [options["endpoint_url"] for options in made] == ["a", "b"]
 
 
 def test_a_forked_process_has_its_own_client(memory: str) -> None:

@@ -20,6 +20,7 @@ from zmqdata.dataset.arguments import (
     file_names,
     flag,
     several,
+    skips_errors,
     store_options,
 )
 from zmqdata.dataset.parts import D, DatasetMethods
@@ -133,7 +134,7 @@ class Tables(DatasetMethods[D]):
 
         _check_choice("schema", schema, ("first", "union"))
         _check_choice("split", split, ("row_group", "file"))
-        _check_choice("on_error", on_error, ("raise", "skip"))
+        skipping = skips_errors(on_error)
         if split == "file" and schema == "union":
             raise InvalidArgumentError(
                 'from_parquet() got schema="union" with split="file", which opens only the first '
@@ -145,7 +146,7 @@ class Tables(DatasetMethods[D]):
         listed = _table_files("from_parquet()", paths, (".parquet",), options)
         files = tuple(name for name, _ in listed)
         by_file, chosen = split == "file", None if columns is None else _names(columns)
-        union, skipping = schema == "union", on_error == "skip"
+        union = schema == "union"
 
         def planned(some: Sequence[tuple[str, Identity | None]]) -> parquet.TablePlan:
             names = [shown_url(name) for name, _ in some]
@@ -238,7 +239,7 @@ class Tables(DatasetMethods[D]):
         stays one. Lines may differ in their types.
         """
         _check_choice("compression", compression, ("infer", None, *_COMPRESSIONS))
-        _check_choice("on_error", on_error, ("raise", "skip"))
+        skipping = skips_errors(on_error)
         size = None if batch_rows is None else at_least("batch_rows", batch_rows, 1)
         drawing = _drawing("from_jsonl()", shuffle, seed, reshuffle_each_iteration, open_splits)
         options = store_options(storage_options)
@@ -250,7 +251,7 @@ class Tables(DatasetMethods[D]):
             except operations.files.READ_ERRORS as error:
                 return error
 
-        looks = [one or (b"", Identity(-1)) for one in _all_read(files, look, on_error == "skip")]
+        looks = [one or (b"", Identity(-1)) for one in _all_read(files, look, skipping)]
         packed = [
             compression_by_name(name) or compression_of(head)
             if compression == "infer"

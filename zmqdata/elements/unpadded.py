@@ -18,12 +18,12 @@ from zmqdata.elements.shapes import without_width
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 MOST_PADDED = 16 << 20
-"""Size in bytes up to which texts become an array of numpy's, whatever they are. Little
+"""Size in bytes up to which texts become a numpy array, whatever they are. Little
 memory is lost below it, and numpy compares and sorts its own texts faster.
 """
 MOST_PADDING = 8
-"""Largest size of a larger array of numpy's, in sizes of its texts. numpy takes four
-bytes for a character of ASCII. So texts of one length stay an array of numpy's.
+"""Largest size of a larger numpy array, in sizes of its texts. numpy takes four bytes
+for a character of ASCII, so texts of one length stay a numpy array of fixed width.
 """
 _WIDTHS = {str: np.dtype("U1").itemsize, bytes: 1}
 
@@ -54,7 +54,7 @@ def _size(text: Any) -> int:
 
 
 def unpadded(texts: Iterable[Any]) -> Array:
-    """Return texts, or bytes, as an array of Python's.
+    """Return texts, or bytes, as an array of objects.
 
     >>> unpadded([b"a", np.bytes_(b"b")]).tolist()
     [b'a', b'b']
@@ -89,8 +89,8 @@ def pad_too_much(arrays: Sequence[Array]) -> bool:
 
 
 def dtype_in_spec(array: Array) -> np.dtype[Any]:
-    """Return the dtype that an array has in a spec. An array of Python's texts, or
-    bytes, has that of numpy's.
+    """Return the dtype that an array has in a spec. An array of objects that are texts,
+    or bytes, has numpy's dtype for them.
 
     >>> dtype_in_spec(np.array(["a"], object)), dtype_in_spec(np.array(["a", None]))
     (dtype('<U'), dtype('O'))

@@ -99,7 +99,8 @@ class _Web:
         if parts.username is not None:
             user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
             self._host_headers["Authorization"] = f"Basic {b64encode(user.encode()).decode()}"
-        self._secrets = [*_values(parts.query), *filter(None, (parts.password, parts.username))]
+        login = parts.password or parts.username  # a token may stand alone
+        self._secrets = [*_values(parts.query), *filter(None, [login])]
         for header in self._host_headers.values():
             self._secrets += [header, header.rpartition(" ")[2]]
         plain = parts._replace(netloc=parts.netloc.rpartition("@")[2])
@@ -199,7 +200,8 @@ class _Client:
 
     def filesystem(self) -> tuple[Any, str]:
         """Return the client, and the path in it."""
-        key = repr((os.getpid(), self._url.split("/", 3)[:3], self._options))
+        # Options of the user show their names alone.
+        key = repr((os.getpid(), self._url.split("/", 3)[:3], dict(self._options)))
         if "::" not in self._url and (known := _clients.get(key)) is not None:
             return known, str(known._strip_protocol(self._url))
         made, path = new_client(self._url, self._options)
