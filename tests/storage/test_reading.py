@@ -4,7 +4,10 @@ memory.
 
 from __future__ import annotations
 
+import gc
 import io
+import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -108,6 +111,27 @@ def test_all_tries_fail(store: ObjectStore) -> None:
     told = f"{store.url('/a')}, bytes 3 to 9, could not be read after 6 tries: 503"
     assert str(caught.value).startswith(told)
     assert "the store says 503" in str(caught.value)
+
+
+def test_a_failed_read_keeps_no_caller_alive(store: ObjectStore) -> None:
+    """An object that a caller of a failed read holds is freed with its caller, without
+    the collector of cycles: the folder of a task goes with an object.
+    """
+
+    def read(owner: object) -> None:
+        with pytest.raises(NotFoundError):
+            patient(store.url("/none")).read()
+
+    def owned() -> weakref.ref[threading.Event]:
+        owner = threading.Event()
+        read(owner)
+        return weakref.ref(owner)
+
+    gc.disable()
+    try:
+        assert owned()() is None
+    finally:
+        gc.enable()
 
 
 def test_nothing_listens() -> None:

@@ -321,8 +321,9 @@ def retried(
             fault = fault_of(error)
             pause = retries.pause(clock(), fault)
             if pause is None:
-                told = fault.error(place, retries.tries, deed)
-                raise told from (None if fault.hides else error)
+                # Not named: a frame that names its own error keeps all of its callers
+                # alive, such as the owner of a task's folder.
+                raise fault.error(place, retries.tries, deed) from (None if fault.hides else error)
             if fault.kind == "expired":
                 renew()
             rest(pause)
