@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from zmqdata.measures.sums import HALVED, Recent, RecentLoop, added, kept, values_of
+from zmqdata.measures.sums import (
+    HALVED,
+    MOST_COUNTS,
+    OperationCounts,
+    Recent,
+    RecentLoop,
+    added,
+    kept,
+    values_of,
+)
 from zmqdata.messages import LoopSums, TaskSums
 
 
@@ -107,3 +116,12 @@ def test_a_loop_is_idle_while_it_neither_takes_nor_waits() -> None:
     assert loop.recent.idle == pytest.approx(30.0)
     loop.take(20.0, 0.25)
     assert loop.recent.idle == pytest.approx(0.25)
+
+
+def test_a_tally_has_a_limit_of_names() -> None:
+    """Names beyond the limit are counted together, and nothing is left out."""
+    counts = OperationCounts()
+    for number in range(MOST_COUNTS + 5):
+        counts.add(f"mix/{number}", 2.0)
+    counts.add("mix/0")
+    assert (len(counts), counts["mix/0"], counts["mix/others"]) == (MOST_COUNTS + 1, 3.0, 10.0)

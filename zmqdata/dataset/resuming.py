@@ -51,8 +51,8 @@ from zmqdata.iterators.states import NO_STATE, UNFIT, Restoring, holds_no_state,
 from zmqdata.machine.threads import this_thread
 from zmqdata.measures.meter import LoopMeter, MeteredIterator
 from zmqdata.measures.situation import Situation, TaskEvidence, unit_of
-from zmqdata.measures.status import stats_of
-from zmqdata.measures.sums import RecentLoop
+from zmqdata.measures.status import count_fields, stats_of
+from zmqdata.measures.sums import OperationCounts, RecentLoop, counted_together
 from zmqdata.measures.verdict import Verdict, judge
 from zmqdata.messages.identity import Fingerprint, uncompared
 from zmqdata.nodes.base import Node, every_node, kept_orders
@@ -168,7 +168,7 @@ class DatasetIterator:
 
     def _run(self, context: Context, position: Any = None, *, restored: bool = False) -> None:
         meter = LoopMeter(time.perf_counter)
-        context = replace(context, meter=meter)
+        context = replace(context, meter=meter, counts=OperationCounts())
         try:
             executor = make_iterator(self._node, context)
         except RecursionError:
@@ -256,7 +256,8 @@ class DatasetIterator:
         return list(self._context.quarantine)
 
     def stats(self, *, scalars: bool = False) -> dict[str, Any]:
-        """Return why the loop waits, as a flat dict for W&B, TensorBoard or MLflow.
+        """Return why the loop waits, and what operations count, as a flat dict for W&B,
+        TensorBoard or MLflow.
 
         Args:
             scalars: True to leave out texts, for trackers that take numbers only.
@@ -268,7 +269,8 @@ class DatasetIterator:
             in them.
 
         Raises:
-            FailedPreconditionError: the dataset is not distributed.
+            FailedPreconditionError: the dataset is not distributed, and its operations
+                count nothing.
 
         >>> from zmqdata import Dataset, LocalCluster, distribute
         >>> with LocalCluster(1, in_process=True) as cluster:
@@ -280,6 +282,9 @@ class DatasetIterator:
 
         Has no counterpart in tf.data. As in TraceML, a verdict precedes the evidence.
         """
+        counts = self._context.counts
+        if counts and not self._meter.is_distributed and not self._is_placed:
+            return {f"data/{name}": value for name, value in count_fields(counts.copy()).items()}
         return stats_of(self._situation(), with_texts=not scalars)
 
     def verdict(self) -> Verdict:
@@ -296,7 +301,14 @@ class DatasetIterator:
         (whole, part), unit = self._recents, unit_of(self._node.batch_rows)
         if not self._meter.is_distributed and self._is_placed:
             loop = self._meter.measures(whole)
-            return Situation(loop.recent, (), loop.first, loop.total, is_here=True, unit=unit)
+            return Situation(
+                loop.recent,
+                first=loop.first,
+                total=loop.total,
+                is_here=True,
+                unit=unit,
+                counted_here=self._context.counts,
+            )
         if not self._meter.is_distributed:
             raise FailedPreconditionError(
                 "`stats` tells why a loop waits for the service, and this dataset is not "
@@ -310,6 +322,8 @@ class DatasetIterator:
         loop = self._meter.measures(whole)
         # A pass of `repeat` that has ended leaves no reader.
         worst = max(found, key=lambda one: one.loop.waiting, default=Situation(loop.recent))
+        counts = (one.counts for one in found if one is not worst)
+        counted_here = counted_together([self._context.counts, *counts])
         if worst.tasks:
             self._evidence = tuple(replace(one, has_ended=False) for one in worst.tasks)
         elif worst.hosted or not found:
@@ -325,6 +339,7 @@ class DatasetIterator:
             first=loop.first,
             unit=unit,
             served=served,
+            counted_here=counted_here,
             local=tuple(one.label for one in reversed(local) if not isinstance(one, FREE)),
             is_ahead=any(isinstance(one, operations.prefetch.Prefetch) for one in local),
         )

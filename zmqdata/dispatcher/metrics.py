@@ -192,6 +192,10 @@ class DispatcherMetrics:
             metric = "zmqdata_node_seconds_total"
             tail = self._growth.tail(metric, label, (node,), MOST_NODES)
             self._growth.take(job, (place, node), metric, (label, *tail), seconds)
+        for name, amount in totals.counts.items():
+            metric = "zmqdata_operation_counts_total"
+            tail = self._growth.tail(metric, label, (name,), MOST_NODES)
+            self._growth.take(job, name, metric, (label, *tail), amount)
         for one in moved_of(totals.moved):
             metric, link = "zmqdata_bytes_total", (one.transport, one.codec)
             tail = self._growth.tail(metric, label, link, MOST_LINKS)

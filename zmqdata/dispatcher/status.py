@@ -137,6 +137,7 @@ def _totals(found: JobTotals) -> m.TotalsStatus:
         delivered=found.delivered,
         redone=found.redone,
         left_out=found.left_out,
+        counts=made.count_fields(found.counts),
         making_seconds=round(found.sums.making, 3),
         waiting_for_readers_seconds=round(found.sums.for_readers, 3),
         waiting_for_splits_seconds=round(found.sums.for_splits, 3),

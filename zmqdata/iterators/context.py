@@ -18,6 +18,7 @@ from zmqdata.iterators.quarantine import Quarantine
 from zmqdata.iterators.states import Restoring
 from zmqdata.iterators.watch import Watch
 from zmqdata.measures.meter import LoopMeter
+from zmqdata.measures.sums import OperationCounts
 from zmqdata.nodes.base import Node, lineage, source_nodes
 from zmqdata.nodes.options import Options
 from zmqdata.splits import SplitProvider, turn_of
@@ -141,6 +142,8 @@ class Context:
     """True if a later operation leaves out elements that fail."""
     meter: LoopMeter | None = field(default=None, compare=False, repr=False)
     """Measures the waits of the loop that reads the iterator; None if nobody asks."""
+    counts: OperationCounts = field(default_factory=OperationCounts, compare=False, repr=False)
+    """Sums of what the operations did, by name, for ``stats()`` and the metrics."""
     threads: OwnThreads = field(default_factory=lambda: OwnThreads({}), compare=False, repr=False)
     """All threads that work for this iterator."""
     strand: Strand = field(default_factory=Strand, compare=False, repr=False)

@@ -421,6 +421,28 @@ def _share(part: float, whole: float) -> float:
     return round(share_of(part, whole), 4)
 
 
+RATIOS: dict[str, tuple[str, str]] = {}
+"""Ratios of sums that operations count: the names of both sums, by the name of the
+ratio.
+"""
+
+
+def count_fields(counts: Mapping[str, float]) -> dict[str, float]:
+    """Return sums that operations counted, and the ratios of ``RATIOS``.
+
+    Args:
+        counts: the sums by name.
+    """
+    return {
+        **counts,
+        **{
+            name: _rate(counts.get(part, 0.0), counts[whole])
+            for name, (part, whole) in RATIOS.items()
+            if whole in counts
+        },
+    }
+
+
 def stats_of(situation: Situation, *, with_texts: bool = True) -> dict[str, Any]:
     """Return the numbers, and the verdict, of a situation, by the names of ``stats()``.
 
@@ -438,6 +460,7 @@ def stats_of(situation: Situation, *, with_texts: bool = True) -> dict[str, Any]
         "workers_needed": float(verdict.workers_needed),
         "node_share": verdict.node_share,
     }
+    found |= count_fields(situation.counts)
     if with_texts:
         found |= {"verdict": verdict.word, "advice": verdict.advice, "node": verdict.node}
     return {f"data/{name}": value for name, value in found.items()}

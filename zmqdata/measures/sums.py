@@ -6,7 +6,7 @@ Decision 0046; protocol 11.1.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from msgspec import structs
@@ -23,7 +23,51 @@ PIECES = 3
 """Number of newest pieces whose median is the pace. A change of pace shows with the
 second whole piece, and a single pause does not.
 """
+MOST_COUNTS = 1000
+"""Number of names up to which counts are told apart."""
 Sums = TypeVar("Sums", TaskSums, LoopSums)
+
+
+class OperationCounts(dict[str, float]):
+    """Named sums of what the operations of a pipeline did, such as the elements that a
+    mixture took from each of its datasets.
+
+    An operation that runs again after a restore counts again. A single thread adds to
+    each name.
+
+    Example:
+        >>> counts = OperationCounts()
+        >>> for name in ("mix/web", "mix/code", "mix/web"):
+        ...     counts.add(name)
+        >>> counts
+        {'mix/web': 2.0, 'mix/code': 1.0}
+    """
+
+    def add(self, name: str, amount: float = 1.0) -> None:
+        """Add to a sum.
+
+        Args:
+            name: name of the operation, a slash, and what is counted. Names beyond
+                ``MOST_COUNTS`` are counted together, as ``"others"``.
+            amount: what to add, at least 0.
+        """
+        if name not in self and len(self) >= MOST_COUNTS:
+            name = f"{name.partition('/')[0]}/others"
+        self[name] = self.get(name, 0.0) + amount
+
+
+def counted_together(counts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Return the sums of counts by name.
+
+    Example:
+        >>> counted_together([{"a": 1.0}, {"a": 2.0, "b": 1.0}])
+        {'a': 3.0, 'b': 1.0}
+    """
+    found: dict[str, float] = {}
+    for one in counts:
+        for name, amount in dict(one).items():  # a copy: a pipeline may add names
+            found[name] = found.get(name, 0.0) + amount
+    return found
 
 
 def kept(seconds: float) -> float:

@@ -87,6 +87,10 @@ class TaskMeasures(Discreet, frozen=True):
     """
     cores: Number = 0
     """Processors that its worker may use; 0 if unknown."""
+    counts: dict[str, Annotated[float, Meta(ge=0)]] = field(default_factory=dict)
+    """Sums that its operations counted since the attempt began, by name, as in
+    ``"mix/web"``.
+    """
 
 
 class LoopSums(Discreet, frozen=True, array_like=True):

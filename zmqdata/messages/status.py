@@ -248,6 +248,8 @@ class TotalsStatus(Struct, frozen=True, kw_only=True):
     """Number of elements that were made again after a worker was lost."""
     left_out: int = 0
     """Number of elements that operations skipped."""
+    counts: dict[str, float] = {}
+    """Sums that operations counted, and their ratios, by name."""
     making_seconds: float = 0.0
     """Seconds in which pipelines ran."""
     waiting_for_readers_seconds: float = 0.0

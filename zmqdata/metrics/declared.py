@@ -118,6 +118,12 @@ DISPATCHER = (
         ("job_name", "node"),
     ),
     Metric(
+        "zmqdata_operation_counts_total",
+        COUNTER,
+        "sums that operations count, as `mix/web` for the elements of a dataset in a mixture",
+        ("job_name", "name"),
+    ),
+    Metric(
         "zmqdata_client_wait_seconds",
         SUMMARY,
         "seconds that training loops waited for an element, without the first",

@@ -12,7 +12,8 @@ LOOP = m.LoopMeasures(m.LoopSums(2.0, 1.0, 4.0), m.LoopSums(1.0, 0.5, 2.0), firs
 
 def measures(task: int, attempt: int, elements: float) -> m.TaskMeasures:
     sums = m.TaskSums(1.0, 1.0, elements=elements)
-    return m.TaskMeasures(task, attempt, sums, sums, linked=(0.5, 7.0))
+    counts = {"mix/web": elements}
+    return m.TaskMeasures(task, attempt, sums, sums, linked=(0.5, 7.0), counts=counts)
 
 
 def read(number: int, ended: bool = False) -> ReadTask:
@@ -47,6 +48,7 @@ def test_a_task_that_the_client_does_not_read_is_no_evidence() -> None:
         (1.0, False),
         (3.0, True),
     ]
+    assert found.counts == {"mix/web": 4.0}
 
 
 def test_the_last_pace_of_each_consumer_counts() -> None:

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zmqdata.iterators.ownthreads import QueueFill
+from zmqdata.measures.sums import OperationCounts
 from zmqdata.measures.trace import TraceRecorder
 from zmqdata.messages import NodeTime
 from zmqdata.worker.tasks.meter import (
@@ -115,7 +116,7 @@ def test_an_attempt_is_recorded_while_its_worker_records() -> None:
     clock, output = Hands(), SimpleNamespace(made=7, moved=70)
     recorder, span = TraceRecorder(clock, lambda: 1_000.0, threading.Lock()), FixedSpan()
     meter = TaskMeter((5, 2), clock, output, AttemptObserver(recorder, span))
-    meter.begin(FixedSampler())  # type: ignore[arg-type]  # it only looks
+    meter.begin(FixedSampler(), OperationCounts({"mix/a": 2.0}))  # type: ignore[arg-type]  # it only looks
     clock.now = 1.0
     recorder.begin("t", 10.0)
     clock.now = 3.0
@@ -160,7 +161,7 @@ def test_nodes_get_the_time_between_looks() -> None:
     meter = TaskMeter((1, 2), clock, output)
     assert (meter.report(), meter.is_making) == (None, False)
     meter.sample()
-    meter.begin(FixedSampler())  # type: ignore[arg-type]
+    meter.begin(FixedSampler(), OperationCounts())  # type: ignore[arg-type]
     clock.now = 2.0
     meter.sample()
     meter.turn(Doing.FOR_READERS)

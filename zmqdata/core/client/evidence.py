@@ -76,6 +76,7 @@ class Evidence:
                 linked=measures.linked,
                 cores=measures.cores,
                 has_ended=tasks[number].ended,
+                counts=measures.counts,
             )
             for number, (worker, measures) in known
             if number in tasks

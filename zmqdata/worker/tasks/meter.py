@@ -16,7 +16,7 @@ from typing import Protocol
 
 from zmqdata.iterators.ownthreads import QueueFill
 from zmqdata.machine.threads import available_cores
-from zmqdata.measures.sums import Recent, task_sums, values_of
+from zmqdata.measures.sums import OperationCounts, Recent, task_sums, values_of
 from zmqdata.measures.telemetry import NO_SPAN, OpenSpan
 from zmqdata.measures.trace import TraceRecorder
 from zmqdata.messages import NodeTime, TaskMeasures, TaskSums
@@ -254,15 +254,17 @@ class TaskMeter:
         self._nodes = NodeTimes()
         self._watch: Stopwatch | None = None
         self._sampler: NodeSampler | None = None
+        self._counts = OperationCounts()
         self._processor = processor
         self._sampled = self._worked = 0.0
         self._cores = available_cores()
 
     # --- from the threads of the pipeline
 
-    def begin(self, sampler: NodeSampler) -> None:
+    def begin(self, sampler: NodeSampler, counts: OperationCounts) -> None:
         """Begin to measure, because the pipeline is open."""
-        self._sampler, self._watch = sampler, Stopwatch(self._clock(), self._record)
+        self._sampler, self._counts = sampler, counts
+        self._watch = Stopwatch(self._clock(), self._record)
         self._worked = self._processor()
 
     def turn(self, doing: Doing) -> None:
@@ -359,4 +361,5 @@ class TaskMeter:
             nodes=self._nodes.report(now),
             linked=linked,
             cores=self._cores,
+            counts=self._counts.copy(),
         )

@@ -290,7 +290,7 @@ class TaskRunner:
         try:
             task = self._open()
             self._output.strand = task.context.strand
-            self.meter.begin(NodeSampler(task.node, task.context))
+            self.meter.begin(NodeSampler(task.node, task.context), task.context.counts)
             is_over = False
             while not is_over:
                 is_over = yield from self._produce(task)

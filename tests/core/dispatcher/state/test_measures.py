@@ -33,7 +33,8 @@ def iteration(number: int = 2000, job: str = "job", consumers: int | None = None
 
 def report(task: int, attempt: int, elements: float, seconds: float = 1.0) -> m.TaskReport:
     sums = m.TaskSums(seconds, seconds, elements=elements, nbytes=10 * elements)
-    measures = m.TaskMeasures(task, attempt, sums, sums, (NODE,))
+    counts = {"mix/web": elements}
+    measures = m.TaskMeasures(task, attempt, sums, sums, (NODE,), counts=counts)
     return m.TaskReport(task, attempt, int(elements), None, measures=measures)
 
 
@@ -55,6 +56,7 @@ def test_each_attempt_counts_once() -> None:
     totals = measures.totals()["job"]
     assert (totals.sums.elements, totals.sums.nbytes) == (13.0, 130.0)
     assert totals.nodes == {("0", NODE.label): 16.0}
+    assert totals.counts == {"mix/web": 13.0}
     assert {task: found[0] for task, found in measures.tasks_of(one).items()} == {2001: "tcp://b:1"}
 
 

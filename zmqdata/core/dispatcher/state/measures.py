@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from zmqdata import messages as m
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
 from zmqdata.measures.situation import WAITS, Situation, TaskEvidence
-from zmqdata.measures.sums import added
+from zmqdata.measures.sums import added, counted_together
 from zmqdata.measures.verdict import STRAGGLER, Verdict, judge
 
 JOBS_KEPT = 1000
@@ -60,6 +60,8 @@ class JobTotals:
     """Sums of the training loops of each numbered consumer, and under None of all other
     training loops.
     """
+    counts: dict[str, float] = field(default_factory=dict)
+    """Sums that operations counted, by name."""
     begun: int = 0
     """Number of training loops that have got their first element."""
     first_seconds: float = 0.0
@@ -77,6 +79,7 @@ class JobTotals:
         for consumer, sums in other.consumers.items():
             before = self.consumers.get(consumer, m.LoopSums())
             self.consumers[consumer] = added((before, sums), m.LoopSums())
+        self.counts = counted_together((self.counts, other.counts))
         self.delivered += other.delivered
         self.redone += other.redone
         self.left_out += other.left_out
@@ -86,6 +89,7 @@ class JobTotals:
     def add_task(self, measures: m.TaskMeasures) -> None:
         """Add an attempt of a task."""
         self.sums = added((self.sums, measures.total), m.TaskSums())
+        self.counts = counted_together((self.counts, measures.counts))
         for node in measures.nodes:
             self._add_node((node.place, node.label), node.total)
 
@@ -265,6 +269,7 @@ class Measures:
                 nodes=measures.nodes,
                 linked=measures.linked,
                 cores=measures.cores,
+                counts=measures.counts,
                 has_ended=number not in iteration.tasks
                 or iteration.tasks[number].removed
                 or iteration.tasks[number].total is not None,
