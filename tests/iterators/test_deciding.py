@@ -8,11 +8,14 @@ import gzip
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -424,6 +427,60 @@ def test_every_attempt_makes_the_same_of_generators(seed: int) -> None:
     for _ in range(4):
         with suppress(DataLossError):
             life.live()
+
+
+def of_files(folder: Path, kind: str) -> Callable[..., Dataset]:
+    """Write six files of seven rows each, and return what makes their dataset."""
+    for number in range(6):
+        rows, path = range(number * 7, number * 7 + 7), folder / f"{number}.{kind}"
+        if kind == "parquet":
+            pq.write_table(pa.table({"n": [*rows]}), path, row_group_size=3)
+        else:
+            path.write_text("".join(f'{{"n": {n}}}\n' for n in rows))
+    make = Dataset.from_parquet if kind == "parquet" else Dataset.from_jsonl
+    return partial(make, folder, on_error="skip")
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("parquet", {}),
+        ("parquet", {"split": "file"}),
+        ("parquet", {"shuffle": True, "open_splits": 5}),
+        ("parquet", {"shuffle": True, "open_splits": 2, "split": "file", "batch_rows": 4}),
+        ("jsonl", {}),
+        ("jsonl", {"batch_rows": 4}),
+        ("jsonl", {"shuffle": True, "open_splits": 3}),
+    ],
+    ids=str,
+)
+def test_every_attempt_reads_the_same_of_files(
+    tmp_path: Path, kind: str, options: dict[str, Any]
+) -> None:
+    """An attempt reads the same rows or reports data loss, whichever files can be read
+    in it.
+    """
+    rows = failing(lambda row: row["n"], of_files(tmp_path, kind)(**options).node)
+    hidden, lost = tmp_path / "hidden", 0
+    hidden.mkdir()
+
+    class Attempts(Life):
+        def _faulty(self) -> Function:
+            for path in [*hidden.iterdir()]:
+                path.rename(tmp_path / path.name)
+            paths = sorted(tmp_path.glob(f"*.{kind}"))
+            for path in self.random.sample(paths, self.random.choice([0, 0, 1, 3])):
+                path.rename(hidden / path.name)
+            return int
+
+    for seed in range(how_many(15, 300)):
+        attempts = Attempts(lambda function: ahead(rows), seed, is_split=False)
+        for _ in range(5):
+            try:
+                attempts.live()
+            except DataLossError:
+                lost += 1
+    assert lost
 
 
 @pytest.mark.parametrize("content", ["", "b0\nb1\n"], ids=["empty", "full"])

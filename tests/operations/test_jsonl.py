@@ -24,10 +24,12 @@ from hypothesis import strategies as st
 from tests.iterators.checks import check_restore, provided
 from tests.kit.objectstore import object_store
 from zmqdata.dataset import Dataset
+from zmqdata.dataset.arguments import readable
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.errors import DataLossError, PipelineError
 from zmqdata.iterators.base import make_iterator
 from zmqdata.iterators.context import Context
+from zmqdata.nodes.base import Node
 from zmqdata.operations import jsonl
 from zmqdata.operations.jsonl import JsonLines
 from zmqdata.pipelines import pack_pipeline
@@ -63,7 +65,7 @@ def node_of(paths: Any, split_bytes: int = 100, **options: Any) -> JsonLines:
     return replace(node, split_bytes=split_bytes)
 
 
-def read(node: JsonLines) -> list[Any]:
+def read(node: Node) -> list[Any]:
     return list(make_iterator(node, Context(seed=7)))
 
 
@@ -297,7 +299,6 @@ def test_a_line_that_is_no_json_is_an_error_alone(
     (left_out,) = iterator.quarantine
     assert f"{path}, line 4, byte" in left_out.error
     assert text in left_out.error
-    assert left_out.split == (0, 1)
 
 
 def test_places_are_those_in_the_whole_file(tmp_path: Path) -> None:
@@ -336,7 +337,7 @@ def test_batches_end_before_what_does_not_fit(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="line 5"):
         next(iterator)
     assert [numbers([batch]) for batch in iterator] == [[4, 5, 6], [7, 8]]
-    skipping = node_of(path, 1000, batch_rows=3, on_error="skip")
+    skipping = readable(node_of(path, 1000, batch_rows=3), True)
     assert [numbers([batch]) for batch in read(skipping)] == [[0, 1, 2], [3], [4, 5, 6], [7, 8]]
     check_restore(skipping)
     path.write_text('{"n": 1}\n{"n": 2, "m": 1}\n{"n": 3, "m": 1}\n{"n": 4}')
@@ -370,7 +371,7 @@ def test_rows_without_the_keys_are_errors(
     with pytest.raises(PipelineError, match=f"line 2, byte 9: InvalidArgumentError: .*{text}"):
         next(iterator)
     assert numbers(iterator) == [2]
-    assert numbers(read(node_of(path, on_error="skip", **options))) == [1, 2]
+    assert numbers(read(readable(node_of(path, **options), True))) == [1, 2]
 
 
 def test_a_file_that_was_changed_is_noticed(tmp_path: Path) -> None:
@@ -444,8 +445,8 @@ def test_irregular_lines_are_not_fetched_again(
     path = tmp_path / "f.jsonl"
     text = "\n".join(line % n for n in range(500))
     path.write_text(text)
-    options = {**KINDS[name], "on_error": "skip"}
-    assert sorted(numbers(read(node_of(path, 10**6, **options)))) == [*range(500)]
+    node = readable(node_of(path, 10**6, **KINDS[name]), True)
+    assert sorted(numbers(read(node))) == [*range(500)]
     assert 0 < fetched <= 2 * (text.count("\n") + 1)
 
 
@@ -468,10 +469,10 @@ def test_lines_before_a_bad_line_are_counted_once(
     monkeypatch.setattr(jsonl, "open_file", lambda name, options=None: Counted(name))
     path = tmp_path / "f.jsonl"
     path.write_bytes(b"\n".join(b"%s\nbad%03d" % (text_of([n]), n) for n in range(100)))
-    iterator = make_iterator(node_of(path, shuffle=shuffle, on_error="skip"), Context(seed=1))
+    context = Context(seed=1)
+    iterator = make_iterator(readable(node_of(path, shuffle=shuffle), True), context)
     assert len([*iterator]) == 100
-    left_out = iterator._context.quarantine  # type: ignore[attr-defined]
-    assert sorted(int(one.error.split("line ")[1].split(",")[0]) for one in left_out) == [
+    assert sorted(int(one.error.split("line ")[1].split(",")[0]) for one in context.quarantine) == [
         *range(2, 201, 2)
     ]
     assert 0 < counted <= path.stat().st_size * (4 if shuffle else 1)

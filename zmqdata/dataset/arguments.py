@@ -15,6 +15,7 @@ from typing import Any, TypeAlias, get_args
 
 import numpy as np
 
+from zmqdata import operations
 from zmqdata.config.checks import OnError, SourceOnError, at_least, integer, refuse
 from zmqdata.config.settings import warn_user
 from zmqdata.dataset.frames import refuse_frame
@@ -266,6 +267,15 @@ def skips_errors(on_error: Any) -> bool:
     if on_error not in get_args(SourceOnError):
         raise ValueError(f'on_error of a source must be "raise" or "skip", got {on_error!r}')
     return bool(on_error == "skip")
+
+
+def readable(node: Node, skipping: bool) -> Node:
+    """Return a source. If ``skipping``, it leaves out what it cannot read, and lists
+    that in the quarantine.
+    """
+    if not skipping:
+        return node
+    return operations.selections.SkipUnreadable(inputs=(node,), site=node.site)
 
 
 def compression(value: Any) -> str:

@@ -21,6 +21,7 @@ from zmqdata.dataset.arguments import (
     flag,
     number,
     parallel_calls,
+    readable,
     skips_errors,
     store_options,
 )
@@ -342,14 +343,7 @@ def files_node(
         TypeError: a dataset is known not to yield names of files.
     """
     made = _files_node(kind, filenames, num_parallel_reads, settings)
-    return without_failures(made) if skips_errors(on_error) else made
-
-
-def without_failures(node: Node) -> Node:
-    """Return a source that leaves out what it cannot read, and lists it in the
-    quarantine.
-    """
-    return operations.selections.SkipUnreadable(inputs=(node,), site=node.site)
+    return readable(made, skips_errors(on_error))
 
 
 def _files_node(

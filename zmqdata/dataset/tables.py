@@ -19,6 +19,7 @@ from zmqdata.dataset.arguments import (
     call_site,
     file_names,
     flag,
+    readable,
     several,
     skips_errors,
     store_options,
@@ -166,12 +167,11 @@ class Tables(DatasetMethods[D]):
             nulls=None if nulls is None else plan.nulls(nulls),
             table=None if by_file else plan.table(),
             storage_options=options,
-            on_error=on_error,
             site=call_site(),
             **drawing,
         )
         number_order(made)
-        return cls._wrap(made)
+        return cls._wrap(readable(made, skipping))
 
     @classmethod
     def from_jsonl(
@@ -267,12 +267,11 @@ class Tables(DatasetMethods[D]):
             columns=None if columns is None else tuple(_names(columns)),
             batch_size=size,
             storage_options=options,
-            on_error=on_error,
             site=call_site(),
             **drawing,
         )
         number_order(made)
-        return cls._wrap(made)
+        return cls._wrap(readable(made, skipping))
 
     @classmethod
     def from_arrow(

@@ -9,6 +9,7 @@ their number.
 from __future__ import annotations
 
 import re
+import sys
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -17,11 +18,14 @@ from typing import Any
 from zmqdata.decisions import Decision
 from zmqdata.errors import DataLossError, PipelineError
 from zmqdata.failures.exceptions import FAILURES
+from zmqdata.nodes.base import Node, every_node
 
 DECIDED = "zmqdata.decided"
 """Tag in a state: the next item of the list is the number of the first decision that a
 replay from this state may need.
 """
+OUTPUT = "output"
+"""Place of the decisions of a task about the failures that it hands over."""
 PAUSES = (0.1, 0.5, 2.0)
 """Seconds to wait before retrying an element that was produced in an earlier attempt,
 and fails now.
@@ -274,9 +278,14 @@ class Decider:
         """
         if first >= self._known_stop:
             return None
-        return next(
-            (number for number in range(first, stop) if number in self._known.left_out), None
-        )
+        numbers, known = range(first, stop), self._known.left_out
+        if len(numbers) > len(known):
+            return min(filter(numbers.__contains__, known), default=None)
+        return next(filter(known.__contains__, numbers), None)
+
+    def is_decided(self, number: int) -> bool:
+        """Return True if this number, or a later one, was decided before."""
+        return number < self._known_stop
 
     def was_kept(self, number: int) -> bool:
         """Return True if an element was delivered before, and so must be now."""
@@ -348,3 +357,62 @@ class Decider:
             "it, so it cannot be left out now. Begin anew once it can be produced, or restore an "
             "older state"
         )
+
+
+class Failures:
+    """Failures that an attempt hands over in place of elements.
+
+    A client has received a failure as an element, and may have gone on. A file that
+    could be read only the other time would shift the numbers of all later elements.
+    Therefore these numbers are decisions of the task, and a replay that differs ends
+    the task. Where all operations keep the number of elements, their failures move no
+    other element, and are not recorded.
+
+    Args:
+        node: the pipeline.
+        deciding: decisions of the attempt.
+        repeated: numbers of the elements that clients may have received. Behind them,
+            an attempt need not follow an earlier attempt.
+
+    Attributes:
+        due: number of the next failure of an earlier attempt.
+    """
+
+    def __init__(self, node: Node, deciding: Deciding, repeated: range) -> None:
+        self._decider = Decider(node.label, OUTPUT, deciding)
+        self._stop = repeated.stop
+        inner = [one for one in every_node(node) if one.inputs]
+        aligned = all(one.is_one_to_one for one in inner)
+        self._harmless = {one.label for one in inner} if aligned else set()
+        self.due = self._next(repeated.start)
+
+    def _next(self, number: int) -> int:
+        found = self._decider.first_left_out(number, self._stop)
+        return sys.maxsize if found is None else found
+
+    def failed(self, number: int, error: BaseException) -> None:
+        """Record that element ``number`` failed.
+
+        Raises:
+            DataLossError: it did not fail in an earlier attempt.
+        """
+        known = self.due == number
+        if getattr(error, "node", "") not in self._harmless:
+            if number < self._stop and not known:
+                raise self._decider.loss(number, error) from error
+            self._decider.leave_out(number)
+        if known:
+            self.due = self._next(number + 1)
+
+    def made(self, number: int) -> None:
+        """Check that element ``number`` did not fail in an earlier attempt.
+
+        Raises:
+            DataLossError: it failed.
+        """
+        if number == self.due:
+            raise loss(
+                f"Element {number} of this task failed in an earlier attempt and succeeds now. "
+                "Later elements were numbered after the failure. Begin anew, or restore an older "
+                "state"
+            )

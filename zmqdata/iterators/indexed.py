@@ -6,19 +6,20 @@ import operator
 from abc import abstractmethod
 from collections.abc import Generator, Iterator, Sequence, Sized
 from contextlib import suppress
+from itertools import groupby
 from operator import length_hint
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from zmqdata.errors import DataLossError
-from zmqdata.failures.exceptions import formatted, text_of
+from zmqdata.errors import DataLossError, PipelineError
+from zmqdata.failures.exceptions import text_of
 from zmqdata.iterators.base import END, ElementIterator, Steps
-from zmqdata.iterators.calling import PassedOver
+from zmqdata.iterators.calling import CALLED_FOR, PassedOver
 from zmqdata.iterators.context import Context, Name, Namer, mixed_seed, subgroup
+from zmqdata.iterators.deciding import Decider, loss
 from zmqdata.iterators.draws import shared_seed
 from zmqdata.iterators.permutation import LaterPart, Order, Permutation
-from zmqdata.iterators.quarantine import LeftOut
 from zmqdata.nodes.base import FileRows
 
 _AT_ONCE = 1024
@@ -258,9 +259,10 @@ class DecodingIterator(PartsIterator):
 
     def __init__(self, node: FileRows, context: Context) -> None:
         super().__init__(context, node.split_count)
-        self._node, self._context = node, context
+        self._node = node
         self._rows: Iterator[Any] = iter(())
         self._behind = 0
+        self._is_begun = False  # True if the part that was begun last is not finished
 
     @property
     def _row(self) -> int:
@@ -293,14 +295,18 @@ class DecodingIterator(PartsIterator):
     def _part_number(self) -> int:
         return self._next if self._order is None else self._order[self._next]
 
-    def _leave_out(self, error: BaseException, where: str, number: int) -> None:
-        """Add what cannot be read to the quarantine, or raise its error."""
-        if self._node.on_error != "skip":
-            raise self._failure(error, where) from error
-        text, split = f"{where}: {type(error).__name__}: {text_of(error)}", number % (1 << 32)
-        place, label = self._context.place, self._node.label
-        left_out = LeftOut(number, label, text, formatted(error), (split, split + 1), place)
-        self._context.quarantine.append(left_out)
+    def _reach_part(self) -> None:
+        """Begin the next part unless one is begun."""
+        if not self._is_begun:
+            self._begin_part()
+            self._is_begun = True
+
+    def _named(self, error: BaseException, where: str) -> Exception:
+        """Return the error of what cannot be read at a place, caused by ``error``."""
+        setattr(error, CALLED_FOR, where)  # for a quarantine, too
+        failed = self._failure(error, where)
+        failed.__cause__ = error
+        return failed
 
     @abstractmethod
     def _failure(self, error: BaseException, where: str) -> Exception:
@@ -320,6 +326,17 @@ class Loaded(NamedTuple):
     """Name of the part, for errors."""
     error: BaseException | None = None
     """Error of what could not be read."""
+    slot: int = 0
+    """Number of the part in its split; ``WHOLE`` if the split could not be opened."""
+
+
+WHOLE = (1 << 16) - 1
+_ROWS = 1 << 26
+"""Numbers reserved for the decisions on each part of a split. A part that failed after
+some rows is number ``rows`` among them.
+"""
+_SLOTS = (WHOLE + 1) * _ROWS
+"""Numbers reserved for each split. The last is decided after all parts of the split."""
 
 
 class DrawingIterator(DecodingIterator):
@@ -329,6 +346,11 @@ class DrawingIterator(DecodingIterator):
     What cannot be read of these splits comes before their rows. The state is that
     before these splits, the numbers of rows and failures, and the length of each part.
     The lengths keep the numbers of rows when a part is read again with another result.
+
+    If a later operation leaves out failures, the parts that failed are decisions of
+    the task, at a place below the source. In a replay exactly these parts fail. The
+    state then also has the number of splits before the open splits, and the mark that
+    was taken before these were opened. Decision 0028.
     """
 
     def __init__(self, node: Any, context: Context) -> None:
@@ -336,10 +358,18 @@ class DrawingIterator(DecodingIterator):
         self._permute(node, context, node.split_count)
         self._place: Any = None  # state before the splits that are open
         self._opened: list[Any] | None = None  # rows of these splits, by part
+        self._deciding = context.deciding if context.forgives else None
+        self._decider: Decider | None = None
+        if self._deciding is not None:
+            below = context.changed(path=(*context.path, 0))
+            self._decider = Decider(node.label, below.place, self._deciding)
+        self._splits: list[int] = []  # the splits that are open
+        self._before = 0  # number of splits before these
         self._close_parts()
 
     def _close_parts(self) -> None:
         self._opened = None
+        self._mark: list[Any] | None = None
         # Lengths by numbers of parts; ~length if the failure of the part was raised.
         self._lengths: dict[int, int] = {}
         self._failures: list[tuple[int, Exception]] = []
@@ -379,8 +409,12 @@ class DrawingIterator(DecodingIterator):
 
     def _open_several(self) -> None:
         found, is_first, size = dict[int, Any](), not self._lengths, 0
-        for rows, nbytes, number, where, error in self._loaded(self._members()):
-            found[number], size, count = rows, size + nbytes, len(rows)
+        if self._deciding is not None:
+            self._mark = self._mark or self._deciding.mark()
+        self._splits = self._members()
+        for part, count in self._followed(self._splits):
+            number, error = part.number, part.error
+            found[number], size = part.rows, size + part.size
             if is_first:
                 self._lengths[number] = count
             # A part that was not found before belongs to a failure.
@@ -394,7 +428,7 @@ class DrawingIterator(DecodingIterator):
                     "changed since: start again without the state"
                 )
             if error is not None:
-                self._keep_failure(error, where, number)
+                self._failures.append((number, self._named(error, part.where)))
         lengths = [max(length, ~length) for length in self._lengths.values()]
         self._opened = [found.get(number, ()) for number in self._lengths]
         self._ends = np.cumsum(lengths, dtype=np.int64)
@@ -404,6 +438,46 @@ class DrawingIterator(DecodingIterator):
         self._together = suitable_rows(size, self._count)
         assert self._order is not None
         self._drawn = Permutation(self._count, mixed_seed(self._order.seed, self._part))
+
+    def _followed(self, splits: Sequence[int]) -> Iterator[tuple[Loaded, int]]:
+        """Yield the parts of splits and the numbers of their rows, with the failures
+        of an earlier attempt.
+        """
+        for split, parts in groupby(self._loaded(splits), lambda part: part.number % (1 << 32)):
+            if self._decider is None:
+                yield from ((part, len(part.rows)) for part in parts)
+                continue
+            first = (self._before + splits.index(split)) * _SLOTS
+            loaded = [*parts]
+            if self._decider.is_left_out(first + WHOLE * _ROWS):
+                loaded = [loaded[0]._replace(rows=(), size=0, number=split, slot=WHOLE)]
+            for part in loaded:
+                yield self._follow(self._decider, part, first + part.slot * _ROWS)
+            self._decider.keep(first + _SLOTS - 1)
+
+    def _follow(self, decider: Decider, part: Loaded, number: int) -> tuple[Loaded, int]:
+        """Return a part and the number of its rows as decided before or now.
+
+        Args:
+            decider: the decider of the parts.
+            part: the part as it was read.
+            number: the first number of its decisions.
+        """
+        known = decider.first_left_out(number, number + _ROWS)
+        if known is None and part.error is None:
+            return part, len(part.rows)
+        error = part.error or PipelineError("it could not be read in an earlier attempt")
+        there = min(len(part.rows), _ROWS - 1)
+        count = there if known is None else known - number
+        if count > there or (known is None and decider.is_decided(number)):
+            raise loss(
+                f"{self._node.label}: {part.where} could be read in an earlier attempt of this "
+                f"task, and cannot be read now: {text_of(error)}. Its rows were drawn together "
+                "with others, so it cannot be left out now. Begin anew once it can be read, or "
+                "restore an older state"
+            ) from error
+        decider.leave_out(number + count)
+        return part._replace(error=error), count
 
     def _members(self) -> list[int]:
         """Return the splits to open together, and pass them."""
@@ -416,12 +490,6 @@ class DrawingIterator(DecodingIterator):
                 found.append(self._part_number())
                 self._next += self._stride
         return found
-
-    def _keep_failure(self, error: BaseException, where: str, number: int) -> None:
-        try:
-            self._leave_out(error, where, number)
-        except Exception as failed:
-            self._failures.append((number, failed))
 
     def _owners(
         self, numbers: np.ndarray[Any, Any]
@@ -444,20 +512,25 @@ class DrawingIterator(DecodingIterator):
         return None
 
     def _end_part(self) -> None:
-        if self._opened is None:
-            self._members()
+        self._before += len(self._members() if self._opened is None else self._splits)
         self._close_parts()
 
     def state(self) -> Any:
         place = IndexedIterator.state(self) if self._opened is None else self._place
-        return [place, self._row, self._raised, [*map(list, self._lengths.items())]]
+        found = [place, self._row, self._raised, [*map(list, self._lengths.items())]]
+        if self._deciding is not None:
+            found += [self._before, self._mark or self._deciding.mark()]
+        return found
 
     def restore(self, state: Any) -> None:
-        position, row, raised, lengths = state
+        position, row, raised, lengths, *decided = state
         IndexedIterator.restore(self, position)
         self._close_parts()
         self._lengths, self._raised = dict(lengths), raised
         self._go_to(row)
+        if decided:
+            self._before = decided[0]
+            self._mark = decided[1] if lengths else None
 
 
 class FixedIterator(IndexedIterator):

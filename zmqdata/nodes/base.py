@@ -467,8 +467,6 @@ class FileRows(Node):
     """Number of splits whose rows are drawn together."""
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
     """Arguments of the client of the store that the files lie in."""
-    on_error: str = "raise"
-    """``"skip"`` to leave out what cannot be read."""
     ordinal: Ordinal = field(default_factory=Ordinal, compare=False, repr=False)
     """Number of its order among those of the program, if it is drawn once."""
 

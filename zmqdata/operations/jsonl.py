@@ -248,7 +248,7 @@ class JsonLinesIterator(DecodingIterator):
                 if rows:
                     break
                 self._behind += 1
-                self._leave_out(error, *self._place_and_number(self._behind - 1))
+                raise self._named(error, self._place_of(self._behind - 1)) from error
             else:
                 self._behind += 1
         self._rows = iter(rows if size is None else ())
@@ -265,7 +265,7 @@ class JsonLinesIterator(DecodingIterator):
             if self._broken is not None:
                 raise self._broken
             if self._file is None:
-                self._begin_part()
+                self._reach_part()
                 self._file = _SplitFile(self._node, *self._file_of(self._part), self._offset)
             while self._behind - self._lines_from >= len(self._lines):
                 self._offset = self._file.offset
@@ -283,7 +283,7 @@ class JsonLinesIterator(DecodingIterator):
                 self._broken = error
             else:
                 self._end_part()
-                self._leave_out(error, self._name_of_file(self._part), self._part)
+                raise self._named(error, self._name_of_file(self._part)) from error
         return False
 
     def _file_of(self, split: int) -> tuple[int, int]:
@@ -299,18 +299,15 @@ class JsonLinesIterator(DecodingIterator):
         """Return the piece that has a line of this pass, and its number in that."""
         return self._piece, index - self._piece.before
 
-    def _place_and_number(self, index: int) -> tuple[str, int]:
-        """Return the place of a line, as errors name it, and its number in the
-        quarantine.
-        """
+    def _place_of(self, index: int) -> str:
+        """Return the place of a line, as errors name it."""
         piece, at = self._line(index)
         name, line, byte = self._name_of_file(piece.split), piece.before + at, piece.place_of(at)
-        number = piece.split + (line + 1 << 32)
         file, begin = self._file_of(piece.split)
         before = _lines_before(self._node, file, begin, self._counted.setdefault(file, {0: 1}))
         if before is None:
-            return f"{name}, line {line + 1} of its part {piece.split}, byte {byte}", number
-        return f"{name}, line {before + line + 1}, byte {byte}", number
+            return f"{name}, line {line + 1} of its part {piece.split}, byte {byte}"
+        return f"{name}, line {before + line + 1}, byte {byte}"
 
     def _failure(self, error: BaseException, where: str) -> Exception:
         if isinstance(error, DataLossError):
@@ -322,7 +319,7 @@ class JsonLinesIterator(DecodingIterator):
 
     @property
     def in_part(self) -> bool:
-        return self._file is not None
+        return self._is_begun
 
     @property
     def _position(self) -> int:
@@ -332,6 +329,7 @@ class JsonLinesIterator(DecodingIterator):
         self.close()
         self._begin_reading(-1, 0)
         self._go_to(0)
+        self._is_begun = False
         self._next += self._stride
 
     def state(self) -> Any:
@@ -342,6 +340,8 @@ class JsonLinesIterator(DecodingIterator):
         super().restore(position)
         self._begin_reading(offset, before)
         self._go_to(row)
+        if row:
+            self._reach_part()
 
     def close(self) -> None:
         if self._file is not None:

@@ -22,10 +22,12 @@ from zmqdata.errors import DataLossError, DataServiceError
 from zmqdata.failures.exceptions import text_of
 from zmqdata.files.paths import is_url
 from zmqdata.iterators.base import ElementIterator, make_iterator
-from zmqdata.iterators.calling import failure
+from zmqdata.iterators.calling import PassedOver, failure
 from zmqdata.iterators.context import Context
+from zmqdata.iterators.deciding import loss
 from zmqdata.iterators.indexed import (
     BYTES_AT_ONCE,
+    WHOLE,
     DecodingIterator,
     DrawingIterator,
     Loaded,
@@ -77,8 +79,6 @@ class Parquet(ByIdentity, FileRows):
     def cardinality(self) -> int:
         is_pooled = self.shuffle and self.batch_size is not None
         if self.table is None or self.condition is not None or is_pooled:
-            return UNKNOWN_CARDINALITY
-        if self.on_error == "skip":
             return UNKNOWN_CARDINALITY
         return int(np.sum(-(-self.table.rows.astype(np.int64) // (self.batch_size or 1))))
 
@@ -263,6 +263,8 @@ class ParquetIterator(DecodingIterator):
         self._groups: list[tuple[int, int]] | None = None  # None: no split is open
         self._batches: Iterator[Any] | None = None
         self._reached = 0
+        self._in_group = False  # True if the row group that was begun last is not finished
+        self._is_followed = context.forgives
 
     def _more(self) -> Iterator[Any]:
         """Return an iterator over the next elements, at least one."""
@@ -280,18 +282,13 @@ class ParquetIterator(DecodingIterator):
 
     def _next_batch(self) -> Any:
         """Return the next batch of Arrow, or None to be called again."""
-        if self._batches is None and self._groups is None:
-            self._begin_part()
+        self._reach_part()
         try:
             batch = next(self._batches or self._open(), None)
         except UNREADABLE as error:
-            where, number = self._where(), self._part + (self._reached << 32)
-            if self._groups is None:
-                self._end_part()
-            else:
-                self._next_group()
-            self._leave_out(error, where, number)
-            return None
+            where = self._where()
+            self._end_unreadable(error, where)
+            raise self._named(error, where) from error
         if batch is None:
             self._next_group()
         return batch
@@ -302,7 +299,8 @@ class ParquetIterator(DecodingIterator):
             self._groups = self._reader.groups_of(self._part)
         size, group = self._node.batch_size, self._reached
         batches: Iterator[Any] = iter(())
-        if self._groups:
+        if group < len(self._groups):
+            self._begin_group()
             batches = self._reader.batches(self._groups[group], size, self._upcoming())
         self._batches = _of_size(batches, size, self._row * (size or 1))
         return self._batches
@@ -315,8 +313,36 @@ class ParquetIterator(DecodingIterator):
                 place = split if self._order is None else self._order[split]
                 yield from self._reader.groups_of(place)
 
+    def _begin_group(self) -> None:
+        """Begin a row group, which is a part by itself where a split is a file."""
+        if self._node.table is None and not self._in_group:
+            self.begun += 1
+            if self.begun == self._passed_over:
+                self._next_group()
+                raise PassedOver
+        self._in_group = True
+
+    def _end_unreadable(self, error: BaseException, where: str) -> None:
+        """Go behind the row group, or the file, that cannot be read."""
+        if self._groups is not None:
+            self._next_group()
+            return
+        if self._is_followed and (self._reached or self._row):
+            raise loss(
+                f"{self._node.label}: {where} was read in part in an earlier attempt of this "
+                f"task, and cannot be opened now: {text_of(error)}. Begin anew once it can be "
+                "read, or restore an older state"
+            ) from error
+        self._end_part()
+
+    def pass_part(self, ahead: int) -> None:
+        if not ahead:
+            self._next_group()
+            raise PassedOver
+        super().pass_part(ahead)
+
     def _next_group(self) -> None:
-        self._batches = None
+        self._batches, self._in_group = None, False
         self._reached += 1
         self._go_to(0)
         if self._groups is not None and self._reached >= len(self._groups):
@@ -346,7 +372,7 @@ class ParquetIterator(DecodingIterator):
 
     @property
     def in_part(self) -> bool:
-        return self._groups is not None
+        return self._in_group
 
     @property
     def _position(self) -> int:
@@ -354,6 +380,7 @@ class ParquetIterator(DecodingIterator):
 
     def _end_part(self) -> None:
         self._groups = self._batches = None
+        self._is_begun = self._in_group = False
         self._reached = 0
         self._checksums.clear()
         self._go_to(0)
@@ -368,6 +395,9 @@ class ParquetIterator(DecodingIterator):
         super().restore(position)
         self._checksums.update(checksums)
         self._go_to(row)
+        if self._reached or row:
+            self._reach_part()
+            self._in_group = row > 0
 
     def close(self) -> None:
         self._reader.close()
@@ -403,16 +433,17 @@ class DrawnRowsIterator(DrawingIterator, ParquetIterator):
         try:
             groups = reader.groups_of(split)
         except UNREADABLE as error:
-            found.append(Loaded((), 0, split, self._node.shown(split), error))
+            found.append(Loaded((), 0, split, self._node.shown(split), error, WHOLE))
         for group in groups:
-            number = split + (group[1] << 32 if self._node.table is None else 0)
+            slot = group[1] if self._node.table is None else 0
+            number = split + (slot << 32)
             where = reader.name_of(group)
             try:
                 batches = reader.batches(group, reader.rows_in(group))
                 table = pa.Table.from_batches(batches, reader.schema)
-                found.append(Loaded(table, table.nbytes, number, where))
+                found.append(Loaded(table, table.nbytes, number, where, None, slot))
             except UNREADABLE as error:
-                found.append(Loaded((), 0, number, where, error))
+                found.append(Loaded((), 0, number, where, error, slot))
         return found
 
     def _close_parts(self) -> None:

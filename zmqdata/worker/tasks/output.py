@@ -132,6 +132,18 @@ class Output:
             return self._settled + len(self.fresh)
 
     @property
+    def position(self) -> int:
+        """Number of the next element, counted over all lanes."""
+        return self.number * len(self._lanes) + len(self._round)
+
+    @property
+    def stop(self) -> int:
+        """Number of the first element, counted over all lanes, that no client has
+        received, nor any element after it.
+        """
+        return max(self._skip_stop, max(self._passed)) * len(self._lanes)
+
+    @property
     def roughly(self) -> int:
         """Number of the next element, perhaps some elements ago.
 

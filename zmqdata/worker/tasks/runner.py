@@ -31,7 +31,7 @@ from zmqdata.errors import (
 from zmqdata.failures.codec import encode_failure
 from zmqdata.failures.exceptions import text_of
 from zmqdata.iterators.base import ElementIterator, Stackable, make_iterator
-from zmqdata.iterators.deciding import Deciding
+from zmqdata.iterators.deciding import Deciding, Failures
 from zmqdata.messages import TaskMeasures, TaskState
 from zmqdata.pipelines import FindPart
 from zmqdata.splits import Split
@@ -338,6 +338,8 @@ class TaskRunner:
                 self.deciding.leap(state.decisions)
                 restore(iterator, state)
                 self._output.leap(state.number)
+            repeated = range(self._output.position, self._output.stop)
+            self._failures = Failures(task.node, self.deciding, repeated)
             return (yield from self._run_through(iterator, task.generators))
         finally:
             _close(iterator, self.key[0])
@@ -392,14 +394,16 @@ class TaskRunner:
         False at the end.
         """
         output, stride, clock = self._output, self._stride, self._states.clock
+        failures = self._failures
         cells, at, since = self.watch.cells, self.watch.at, clock()
         first = number = output.number
         size, fresh = output.nbytes, output.fresh
-        most = self._most_now(number, size, generators.due)
+        most = self._most_now(number, size, min(generators.due, failures.due))
         cells[at] = number
         try:
-            if number >= generators.due:
+            if number >= generators.due or output.position >= failures.due:
                 element = next(iterator)
+                failures.made(output.position)
                 generators.look(number)
                 output.add(element)
                 return True
@@ -432,6 +436,7 @@ class TaskRunner:
         except BaseException as error:  # the boundary to user code: the iteration continues
             if isinstance(error, DataLossError) and error.final:
                 raise  # later elements would have other numbers than in earlier attempts
+            failures.failed(output.position, error)
             output.fail(error)
             return True
         finally:
