@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gzip
 import random
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -28,7 +29,7 @@ from zmqdata.decisions import Decision, Decisions
 from zmqdata.errors import DataLossError, PipelineError
 from zmqdata.iterators.base import ElementIterator, make_iterator
 from zmqdata.iterators.context import Context
-from zmqdata.iterators.deciding import Decider, Deciding
+from zmqdata.iterators.deciding import Decider, Deciding, Failures
 from zmqdata.nodes.base import Node
 from zmqdata.operations.batch import Batch, ListBatch
 from zmqdata.operations.cache import Cache
@@ -830,3 +831,41 @@ def test_a_state_that_is_taken_while_all_is_made_again_needs_what_lies_ahead() -
     again = deciding_on(*past)
     again.leap(2)
     assert again.mark()[1] == 2
+
+
+def test_failures_that_a_task_hands_over_come_again_or_end_it() -> None:
+    """A replay fails at the numbers of the first attempt. It ends with a loss if it
+    succeeds there, or fails elsewhere, among the elements that clients may have.
+    """
+    node, broken = Batch(inputs=(SOURCE,), batch_size=2), PipelineError("no", node="range(40)")
+    first = Failures(node, begun := deciding_on(), range(0))
+    for number in (3, 7):
+        first.failed(number, broken)
+    assert first.due == sys.maxsize
+    news = begun.news()
+    assert news is not None
+    again = Failures(node, deciding_on(*news[1]), range(9))
+    assert again.due == 3
+    for number in range(3):
+        again.made(number)
+    again.failed(3, broken)
+    assert again.due == 7
+    with pytest.raises(DataLossError, match=r"Element 5 that came to .* fails now: no"):
+        again.failed(5, broken)
+    with pytest.raises(DataLossError, match=r"Element 7 of this task failed .* succeeds now"):
+        again.made(7)
+    assert Failures(node, deciding_on(*news[1]), range(4, 7)).due == sys.maxsize
+    Failures(node, deciding_on(*news[1]), range(4, 7)).failed(8, broken)
+
+
+def test_failures_of_functions_move_nothing_where_elements_stay_apart() -> None:
+    """A map that fails in one attempt only keeps its task, unless batches are made of
+    its elements. A source that fails ends the task in both.
+    """
+    apart = failing(int)
+    failed, lost = PipelineError("no", node=apart.label), PipelineError("no", node=SOURCE.label)
+    Failures(apart, deciding_on(), range(9)).failed(5, failed)
+    batches = Batch(inputs=(apart,), batch_size=2)
+    for node, error in ((apart, lost), (batches, failed), (batches, lost)):
+        with pytest.raises(DataLossError, match="Element 5 that came to"):
+            Failures(node, deciding_on(), range(9)).failed(5, error)
