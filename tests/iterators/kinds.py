@@ -77,6 +77,10 @@ def steps_of(x: Any) -> Any:
     return np.arange(int(x) % 5)
 
 
+def numbered_steps(x: Any) -> Any:
+    return {"tokens": np.arange(int(x) % 7), "name": x}
+
+
 def drawn(*parts: Any) -> Any:
     return total(*parts[:-1]) + parts[-1].integers(5)
 
@@ -309,6 +313,20 @@ STEPS: list[Step] = [
         lambda ds: ds.map(total).map(steps_of).bucket_by_sequence_length(len, [1, 3], [2, n + 1, 1])
     ),
     lambda n: lambda ds: ds.map(total).map_batches(fail_at_three, n + 1),
+    lambda n: (
+        lambda ds: (
+            ds.map(total)
+            .map(numbered_steps)
+            .pack(n + 3, bins=n + 1, overflow="split" if n % 2 else None, meta=("name",))
+        )
+    ),
+    lambda n: (
+        lambda ds: (
+            ds.map(total)
+            .map(steps_of)
+            .pack(n + 1, policy="concat", eos=9, rest="drop" if n > 2 else "yield")
+        )
+    ),
     lambda n: lambda ds: ds.take(n),
     lambda n: lambda ds: ds.skip(n),
     lambda n: lambda ds: ds.repeat(n),

@@ -7,13 +7,13 @@ A mixin of the class in ``surface``; ``batch`` itself is in ``transforms``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 
 from zmqdata import operations
-from zmqdata.config.checks import at_least, integer, positive, refuse
+from zmqdata.config.checks import at_least, integer, positive, refuse, word_of
 from zmqdata.dataset.arguments import flag, optional_spec
 from zmqdata.dataset.parts import D
 from zmqdata.dataset.refusals import check_padding, check_rows
@@ -162,6 +162,101 @@ class Batches(Transformations[D]):
             drop_remainder=flag("drop_remainder", drop_remainder),
         )
 
+    def pack(
+        self,
+        length: int | Mapping[str, int],
+        *,
+        bins: int = 64,
+        policy: Literal["first_fit", "next_fit", "concat"] = "first_fit",
+        overflow: Literal["error", "split", "truncate", "drop"] | None = None,
+        max_sequences: int | None = None,
+        pad: int | Mapping[str, int] = 0,
+        bos: int | Mapping[str, int] | None = None,
+        eos: int | Mapping[str, int] | None = None,
+        meta: Sequence[str] = (),
+        rest: Literal["yield", "drop"] = "yield",
+    ) -> D:
+        """Pack sequences of tokens side by side into rows of a fixed length.
+
+        For each leaf ``x`` of ``length``, an element has ``x`` (its tokens),
+        ``x_segment_ids`` (1 for the first sequence of the row, 2 for the second, 0 for
+        padding) and ``x_positions`` (places within the document), of shape
+        ``[length]``, the latter two int32.
+
+        Args:
+            length: number of tokens of a row: a number for the leaf ``"tokens"``, or a
+                dict by leaf. An element that is an array is the leaf ``"tokens"``. The
+                leaves are arrays of integers or bools with a single axis, and may
+                differ in length.
+            bins: with ``"first_fit"``, the number of rows that are filled at the same
+                time. More rows leave less padding, and hold more sequences.
+            policy: ``"first_fit"``: into the oldest open row with room; if none has,
+                the oldest comes out. ``"next_fit"``: a single row at a time, in
+                order. ``"concat"``: the same, and each document is cut where the row is
+                full. A row that is full comes out at once.
+            overflow: the fate of a document that is longer than a row: ``"error"`` (an
+                error for this document), ``"split"`` (pieces in several rows),
+                ``"truncate"`` (its beginning) or ``"drop"``. None: ``"error"``, and
+                with ``"concat"``, which takes no other, ``"split"``.
+            max_sequences: number of segments of a row at most.
+            pad: value of the places that are left; a number, or a dict by leaf.
+            bos: value put before each document; a number, a dict by leaf, or None.
+            eos: value put behind each document, as ``bos``.
+            meta: names of leaves of which a row has a value for each segment: an
+                array of single values, or a ``RaggedTensor`` of arrays.
+            rest: ``"yield"``, or ``"drop"`` to leave out the rows that are open at the
+                end.
+
+        Raises:
+            InvalidArgumentError: a number is out of its range, or the elements are
+                known not to be packable. Elements found while reading raise a
+                PipelineError, and the next elements follow.
+            TypeError: an argument has another type, or a value does not fit the dtype
+                of its leaf.
+
+        >>> from zmqdata.dataset import Dataset
+        >>> rows = Dataset.range(1, 5).map(lambda n: np.full(n, n)).pack(6)
+        >>> for row in rows:
+        ...     print(row["tokens"], row["tokens_segment_ids"], row["tokens_positions"])
+        [1 2 2 3 3 3] [1 2 2 3 3 3] [0 0 1 0 1 2]
+        [4 4 4 4 0 0] [1 1 1 1 0 0] [0 1 2 3 0 0]
+
+        Has no counterpart in tf.data. The names of the leaves are those of Grain's
+        packing. Documents without tokens are passed over. ``stats()`` counts them, and
+        what was dropped or truncated. With the service, each worker packs its own
+        sequences.
+        """
+        names = packed_lengths(length)
+        word_of(("first_fit", "next_fit", "concat"))("policy", policy)
+        cuts = policy == "concat"
+        fates = ("split",) if cuts else ("error", "split", "truncate", "drop")
+        fate = fates[0] if overflow is None else word_of(fates)("overflow", overflow)
+        if isinstance(meta, str) or not all(isinstance(one, str) for one in meta):
+            refuse("meta", meta, "a sequence of names of leaves")
+        outputs = [one + end for one in names for end in ("", "_segment_ids", "_positions")]
+        double = {one for one in (*outputs, *meta) if [*outputs, *meta].count(one) > 1}
+        if double:
+            raise ValueError(f"pack() would give two leaves the names {sorted(double)}: rename one")
+        count = positive("Number of bins", "bins", bins)
+        parameters: dict[str, Any] = {
+            "lengths": tuple(names.items()),
+            "bins": count if policy == "first_fit" else 1,
+            "concat": cuts,
+            "overflow": fate,
+            "max_sequences": None
+            if max_sequences is None
+            else positive("Number of sequences", "max_sequences", max_sequences),
+            "pad": by_leaf("pad", pad, names, 0),
+            "bos": by_leaf("bos", bos, names),
+            "eos": by_leaf("eos", eos, names),
+            "meta": tuple(meta),
+            "drops_rest": word_of(("yield", "drop"))("rest", rest) == "drop",
+        }
+        known = known_spec(self._node)
+        if known is not None:
+            operations.packing.packed_spec(operations.packing.Pack(**parameters), known)
+        return self._then(operations.packing.Pack, **parameters)
+
     def bucket_by_sequence_length(
         self,
         element_length_func: Callable[..., Any],
@@ -250,6 +345,38 @@ class Batches(Transformations[D]):
             drop_remainder=flag("drop_remainder", drop_remainder),
             output_spec=optional_spec("output_spec", output_spec),
         )
+
+
+def packed_lengths(length: Any) -> dict[str, int]:
+    """Return the length of a row of each leaf that ``pack`` packs.
+
+    >>> packed_lengths(8), packed_lengths({"x": 4})
+    ({'tokens': 8}, {'x': 4})
+    """
+    if not isinstance(length, Mapping):
+        length = {"tokens": length}
+    if not length or not all(isinstance(name, str) for name in length):
+        refuse("length", length, "an int, or a dict with an int for each leaf to pack")
+    most = np.iinfo(np.int32).max
+    return {name: positive("Length of a row", "length", n, most) for name, n in length.items()}
+
+
+def by_leaf(
+    name: str, value: Any, leaves: Collection[str], default: int | None = None
+) -> tuple[int | None, ...]:
+    """Return a value for each leaf that ``pack`` packs, from a value or a dict.
+
+    >>> by_leaf("bos", {"x": 1}, ["x", "y"]), by_leaf("pad", 3, ["x", "y"])
+    ((1, None), (3, 3))
+    """
+    given = value if isinstance(value, Mapping) else dict.fromkeys(leaves, value)
+    unknown = sorted(map(str, given.keys() - set(leaves)))
+    if unknown:
+        raise ValueError(f"{name} has values for {unknown}, and `length` has only {[*leaves]}")
+    found = [given.get(leaf, default) for leaf in leaves]
+    return tuple(
+        [one if one is None or isinstance(one, bool) else integer(name, one) for one in found]
+    )
 
 
 def buckets(boundaries: Any, sizes: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:

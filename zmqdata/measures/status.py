@@ -421,7 +421,11 @@ def _share(part: float, whole: float) -> float:
     return round(share_of(part, whole), 4)
 
 
-RATIOS: dict[str, tuple[str, str]] = {}
+RATIOS: dict[str, tuple[str, str]] = {
+    "pack/fill": ("pack/tokens", "pack/room"),
+    "pack/padding": ("pack/padded", "pack/room"),
+    "pack/sequences_per_bin": ("pack/sequences", "pack/bins"),
+}
 """Ratios of sums that operations count: the names of both sums, by the name of the
 ratio.
 """

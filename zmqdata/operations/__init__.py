@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from zmqdata.operations import loading as loading
     from zmqdata.operations import mapping as mapping
     from zmqdata.operations import nested as nested
+    from zmqdata.operations import packing as packing
     from zmqdata.operations import padding as padding
     from zmqdata.operations import parallel as parallel
     from zmqdata.operations import parquet as parquet

@@ -1,0 +1,447 @@
+"""Tests of ``operations.packing``: which pieces share a bin, what comes out of a bin,
+and that nothing is lost or repeated.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.counts import how_many
+from tests.iterators.checks import check_restore, provided, run
+from zmqdata.dataset import Dataset
+from zmqdata.elements.ragged import RaggedTensor, RaggedTensorSpec
+from zmqdata.elements.specs import UNKNOWN_CARDINALITY, TensorSpec
+from zmqdata.errors import PipelineError
+from zmqdata.iterators.base import make_iterator
+from zmqdata.iterators.context import Context
+from zmqdata.nodes.base import Node
+from zmqdata.operations.packing import Packer, Segment
+from zmqdata.pipelines.fingerprints import fingerprint
+
+POLICIES = st.one_of(
+    st.tuples(
+        st.sampled_from(["first_fit", "next_fit"]),
+        st.sampled_from(["error", "split", "truncate", "drop"]),
+    ),
+    st.just(("concat", None)),
+)
+SIZES = st.lists(st.integers(0, 14), max_size=50)
+
+
+class Documents:
+    """Documents of given lengths, each token of which says where it belongs."""
+
+    def __init__(self, sizes: Sequence[int], with_targets: bool = False) -> None:
+        self.sizes, self.with_targets = sizes, with_targets
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        tokens = np.arange(self.sizes[number], dtype=np.int32) + 100 * number + 1
+        found = {"tokens": tokens, "name": number}
+        if self.with_targets:
+            found["targets"] = (tokens[: len(tokens) // 2]).astype(np.int64)
+        return found
+
+
+def documents(sizes: Sequence[int], with_targets: bool = False) -> Dataset:
+    return Dataset.from_source(Documents(sizes, with_targets))
+
+
+def arrays(*sizes: int) -> Dataset:
+    return documents(sizes).map(lambda one: one["tokens"])
+
+
+def rows(dataset: Dataset, context: Context | None = None) -> tuple[list[Any], list[str]]:
+    """Return the elements of a dataset, and the texts of its errors."""
+    iterator, found, errors = make_iterator(dataset.node, context or Context()), [], []
+    while True:
+        try:
+            found.append(next(iterator))
+        except StopIteration:
+            return found, errors
+        except PipelineError as error:
+            errors.append(str(error))
+
+
+def pieces(found: list[Any], leaf: str = "tokens") -> dict[int, list[int]]:
+    """Return the tokens of each document, in order, after checking the rows: segments
+    count from 1, positions fit, and what is left is padding.
+    """
+    whole = defaultdict(list)
+    for row in found:
+        tokens, segments, positions = (
+            row[leaf + end] for end in ("", "_segment_ids", "_positions")
+        )
+        used = int((segments > 0).sum())
+        assert (segments[:used] > 0).all()
+        assert not np.concatenate([one[used:] for one in (tokens, segments, positions)]).any()
+        assert (np.diff(segments[:used]) >= 0).all()
+        assert set(segments[:used].tolist()) <= {*range(1, len(row["name"]) + 1)}
+        for segment, name in enumerate(row["name"].tolist(), 1):
+            mine = segments == segment
+            assert (tokens[mine] == positions[mine] + 100 * name + 1).all()
+            whole[name].append(tokens[mine].tolist())
+    return {name: [*chain.from_iterable(sorted(parts))] for name, parts in whole.items()}
+
+
+@settings(max_examples=how_many(60, 300), deadline=None)
+@given(SIZES, POLICIES, st.integers(1, 9), st.integers(1, 4), st.sampled_from([None, 1, 3]))
+def test_no_token_is_lost_or_repeated(
+    sizes: list[int], way: tuple[Any, Any], length: int, bins: int, most: int | None
+) -> None:
+    """Each token comes once, in the order of its document, in rows that hold together,
+    whatever the policy; only what the policy leaves out is missing. Leaves that differ
+    in length share segments.
+    """
+    policy, overflow = way
+    packed = documents(sizes, with_targets=True).pack(
+        {"tokens": length, "targets": length},
+        policy=policy,
+        overflow=overflow,
+        bins=bins,
+        max_sequences=most,
+        meta=("name",),
+    )
+    context = Context()
+    found, errors = rows(packed, context)
+    kept = {
+        number: min(size, length) if overflow == "truncate" else size
+        for number, size in enumerate(sizes)
+        if size and (size <= length or overflow not in ("error", "drop"))
+    }
+    assert {name: len(tokens) for name, tokens in pieces(found).items()} == kept
+    half = {name: len(tokens) for name, tokens in pieces(found, "targets").items() if tokens}
+    of_targets = {
+        n: min(sizes[n] // 2, length) if overflow == "truncate" else sizes[n] // 2 for n in kept
+    }
+    assert half == {number: count for number, count in of_targets.items() if count}
+    assert len(errors) == (overflow == "error") * sum(size > length for size in sizes)
+    counts = context.counts
+    assert counts.get("pack/empty", 0) == sum(not size for size in sizes)
+    assert counts.get("pack/tokens", 0) == sum(kept.values()) + sum(half.values())
+    assert counts.get("pack/room", 0) == 2 * length * len(found)
+    assert counts.get("pack/bins", 0) == len(found)
+    long = sum(size > length for size in sizes)
+    assert counts.get("pack/truncated", 0) == long * (overflow == "truncate")
+    assert counts.get("pack/dropped", 0) == long * (overflow == "drop")
+    assert most is None or all(len(row["name"]) <= most for row in found)
+
+
+@settings(max_examples=how_many(40, 150), deadline=None)
+@given(
+    st.lists(st.integers(0, 14), min_size=50, max_size=50),
+    POLICIES,
+    st.integers(2, 9),
+    st.integers(1, 4),
+    st.sampled_from(["yield", "drop"]),
+    st.booleans(),
+)
+def test_it_resumes_exactly_at_every_element(
+    sizes: list[int], way: tuple[Any, Any], length: int, bins: int, rest: Any, in_splits: bool
+) -> None:
+    """Restored after any element of 50 documents, also within one that is being split,
+    what follows is equal; with and without splits.
+    """
+    policy, overflow = way
+    packed = documents(sizes).pack(
+        length,
+        policy=policy,
+        overflow=overflow,
+        bins=bins,
+        rest=rest,
+        eos=99,
+        meta=("name",),
+    )
+    if in_splits:
+        check_restore(packed.node, provided([[(0, 20), (30, 50)]]))
+    else:
+        check_restore(packed.node)
+
+
+def test_first_fit_takes_the_oldest_bin_with_room() -> None:
+    """A document goes into the oldest bin with room. Without one, the oldest bin comes
+    out, and a bin that is full comes out at once.
+    """
+    packed = documents([5, 6, 3, 7, 2, 8]).pack(8, bins=2, meta=("name",))
+    found, _ = rows(packed)
+    assert [row["name"].tolist() for row in found] == [[0, 2], [1, 4], [5], [3]]
+
+
+def test_next_fit_keeps_the_order() -> None:
+    """Documents stay in order with ``next_fit``."""
+    found, _ = rows(documents([5, 6, 3, 7, 1]).pack(8, policy="next_fit", meta=("name",)))
+    assert [row["name"].tolist() for row in found] == [[0], [1], [2], [3, 4]]
+
+
+def test_concat_cuts_where_a_row_ends() -> None:
+    """``concat`` fills each row, and the positions of a document go on in the next."""
+    found, _ = rows(arrays(5, 6).pack(4, policy="concat"))
+    assert [row["tokens"].tolist() for row in found] == [
+        [1, 2, 3, 4],
+        [5, 101, 102, 103],
+        [104, 105, 106, 0],
+    ]
+    assert [row["tokens_segment_ids"].tolist() for row in found] == [
+        [1] * 4,
+        [1, 2, 2, 2],
+        [1, 1, 1, 0],
+    ]
+    assert [row["tokens_positions"].tolist() for row in found] == [
+        [0, 1, 2, 3],
+        [4, 0, 1, 2],
+        [3, 4, 5, 0],
+    ]
+
+
+def test_marks_and_padding() -> None:
+    """``bos`` and ``eos`` stand around each document and count for its length; a
+    truncated document has lost its end. Padding has the given value, and dtypes stay.
+    """
+    found, _ = rows(arrays(2, 5, 0).pack(6, overflow="truncate", bos=7, eos=8, pad=-1))
+    assert [row["tokens"].tolist() for row in found] == [
+        [7, 101, 102, 103, 104, 105],
+        [7, 1, 2, 8, -1, -1],
+    ]
+    assert {array.dtype.name for row in found for array in row.values()} == {"int32"}
+    [row], _ = rows(
+        documents([4], with_targets=True).pack(
+            {"tokens": 6, "targets": 4}, eos={"targets": 9}, pad={"tokens": 5}, meta=["name"]
+        )
+    )
+    assert row["tokens"].tolist() == [1, 2, 3, 4, 5, 5]
+    assert row["targets"].tolist() == [1, 2, 9, 0]
+    assert row["targets"].dtype == np.int64
+
+
+def test_values_of_meta_belong_to_segments() -> None:
+    """A leaf of ``meta`` has a row for each segment: an array of single values, a
+    ragged tensor of arrays. Pieces of a document have its value each.
+    """
+    dataset = documents([3, 7]).map(
+        lambda one: {**one, "text": f"t{int(one['name'])}", "places": one["tokens"] * 2}
+    )
+    found, _ = rows(dataset.pack(4, overflow="split", meta=("name", "text", "places")))
+    assert [row["name"].tolist() for row in found] == [[1], [0], [1]]
+    assert [row["text"].tolist() for row in found] == [["t1"], ["t0"], ["t1"]]
+    assert all(type(row["places"]) is RaggedTensor for row in found)
+    assert found[1]["places"].to_list() == [[2, 4, 6]]
+
+
+def test_the_spec_is_exact() -> None:
+    """The spec of packed elements follows from that of the documents, and each element
+    fits; it can be batched.
+    """
+    spec = {
+        "tokens": TensorSpec((None,), "int16"),
+        "name": TensorSpec((), "int64"),
+        "places": TensorSpec((None, 2), "float32"),
+    }
+    dataset = Dataset.range(6).map(
+        lambda n: {
+            "tokens": np.ones(n, np.int16),
+            "name": n,
+            "places": np.zeros((n, 2), np.float32),
+        },
+        output_spec=spec,
+    )
+    packed = dataset.pack(5, meta=("name", "places"))
+    ints = TensorSpec((5,), "int32")
+    expected = {
+        "tokens": TensorSpec((5,), "int16"),
+        "tokens_segment_ids": ints,
+        "tokens_positions": ints,
+        "name": TensorSpec((None,), "int64"),
+        "places": RaggedTensorSpec((None, None, 2), "float32", 1),
+    }
+    assert packed.element_spec == expected
+    assert packed.node.cardinality == UNKNOWN_CARDINALITY
+    assert Dataset.range(3).repeat().batch(2).pack(2).node.cardinality == -1
+    batches = list(packed.ragged_batch(2))
+    assert batches[0]["tokens"].shape == (2, 5)
+    assert type(batches[0]["name"]) is RaggedTensor
+
+
+def test_the_rest_of_each_repetition() -> None:
+    """Open bins come out at the end of each repetition before ``pack``'s, or are left
+    out and counted; after ``repeat`` the repetitions run on.
+    """
+    one = arrays(3, 4)
+    assert len(list(one.pack(8).repeat(3))) == 3
+    assert len(list(one.repeat(3).pack(8))) == 3
+    assert len(list(one.repeat(4).pack(14))) == 2
+    context = Context()
+    found, _ = rows(one.pack(8, rest="drop").repeat(3), context)
+    assert (found, context.counts["pack/dropped"]) == ([], 6)
+
+
+def held(count: int, length: int = 2048, bins: int = 64) -> tuple[bytes, int]:
+    """Return a state with full bins of short documents, and the number of pulls that
+    restoring it takes.
+    """
+    random, pulled = np.random.default_rng(0), [0]
+    sizes = np.minimum(random.lognormal(5.5, 1.0, count).astype(int) + 1, length)
+
+    class Counted(Documents):
+        def __getitem__(self, number: int) -> Any:
+            pulled[0] += 1
+            return super().__getitem__(number)
+
+    node = Dataset.from_source(Counted(sizes)).pack(length, bins=bins, meta=("name",)).node
+    first = make_iterator(node, Context())
+    for _ in range(200):
+        next(first)
+    state, before = msgspec.msgpack.encode(first.state()), pulled[0]
+    again = make_iterator(node, Context())
+    pulled[0] = 0
+    again.restore(msgspec.msgpack.decode(state))
+    assert pulled[0] <= before
+    assert run_on(again) == run_on(first)
+    return state, pulled[0]
+
+
+def run_on(iterator: Any) -> list[Any]:
+    return [next(iterator)["name"].tolist() for _ in range(50)]
+
+
+def test_states_are_small() -> None:
+    """A state at 64 bins has 4 bytes for each document in them, and far less than
+    100 KB. Restoring pulls the documents since the oldest bin was opened again.
+    """
+    state, pulled = held(3000)
+    assert len(state) < 4_000
+    assert pulled < 2_000
+
+
+NUMBERS = Dataset.from_list([np.arange(3), np.arange(5)])
+NAMED = Dataset.from_list([{"tokens": [1, 2], "name": 0}])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        (lambda: NUMBERS.pack(0), "Length of a row must be greater than zero"),
+        (lambda: NUMBERS.pack({}), "length must be an int, or a dict"),
+        (lambda: NUMBERS.pack("x"), "length must be an int"),
+        (lambda: NUMBERS.pack(4, bins=0), "Number of bins must be greater than zero"),
+        (lambda: NUMBERS.pack(4, policy="best"), "`policy` must be one of"),
+        (lambda: NUMBERS.pack(4, overflow="cut"), "`overflow` must be one of"),
+        (lambda: NUMBERS.pack(4, policy="concat", overflow="drop"), "`overflow` must be"),
+        (lambda: NUMBERS.pack(4, max_sequences=0), "Number of sequences must be greater"),
+        (lambda: NUMBERS.pack(4, rest="x"), "`rest` must be 'yield' or 'drop'"),
+        (lambda: NUMBERS.pack(4, pad=1.5), "pad must be an int, got 1.5"),
+        (lambda: NUMBERS.pack(4, pad=2**70), "Invalid `pad`"),
+        (lambda: NUMBERS.pack(4, eos={"x": 1}), "eos has values for"),
+        (lambda: NUMBERS.pack(4, meta="x"), "meta must be a sequence of names"),
+        (lambda: NUMBERS.pack(4, meta=("tokens",)), "two leaves the names"),
+        (lambda: NUMBERS.pack({"x": 4}), "takes the leaves .'x'."),
+        (lambda: NAMED.pack(4), "would lose the leaves .'name'."),
+        (lambda: NAMED.pack(4, meta=("nam",)), "takes the leaves .'nam'."),
+        (lambda: NUMBERS.map(lambda x: x / 2, output_spec=TensorSpec((None,))).pack(4), "float32"),
+        (lambda: NUMBERS.padded_batch(2).pack(9), "of shape"),
+        (lambda: Dataset.range(3).pack(9), "of shape"),
+        (lambda: Dataset.range(3).enumerate().pack(9), "tuple of 2 parts"),
+        (lambda: NUMBERS.ragged_batch(2).pack(9), "in the leaf 'tokens'"),
+        (lambda: Dataset.range(9).batch(3, drop_remainder=True).pack(2), "has 3 tokens"),
+    ],
+)
+def test_bad_input_is_refused_at_the_call(wrong: Any, text: str) -> None:
+    """Each mistake that is known at the call is an error there, which names it."""
+    with pytest.raises((TypeError, ValueError), match=text):
+        wrong()
+
+
+@pytest.mark.parametrize(
+    ("broken", "text"),
+    [
+        (np.zeros(2), "float64"),
+        (np.zeros((1, 2), int), "of shape"),
+        (np.zeros(2, np.int8), "int8"),
+        (np.zeros(9, int), "'tokens' has 9 tokens"),
+        (3, "of shape"),
+        ({"x": 1}, "takes the leaves"),
+        ((1, 2), "tuple of 2"),
+    ],
+)
+def test_a_bad_element_fails_alone(broken: Any, text: str) -> None:
+    """An element that cannot be packed raises an error that names it, and all others
+    are packed.
+    """
+    dataset = Dataset.range(4).map(lambda n: broken if n == 1 else np.full(2, n))
+    found, [error] = rows(dataset.pack(8))
+    assert text in error
+    assert "pack(tokens=8)" in error
+    assert "element 1" in error
+    assert found[0]["tokens"].tolist() == [0, 0, 2, 2, 3, 3, 0, 0]
+    check_restore(dataset.pack(4).node)
+
+
+def test_bad_values_of_meta_fail_alone() -> None:
+    """A value of ``meta`` of another kind than those that wait is an error for its
+    document alone.
+    """
+    for value in (None, "text", np.zeros(2), {"x": 1}):
+        dataset = Dataset.range(3).map(
+            lambda n, value=value: {"tokens": np.full(2, n), "name": value if n == 1 else n}
+        )
+        found, [error] = rows(dataset.pack(8, meta=("name",)))
+        assert "element 1" in error
+        assert found[0]["name"].tolist() == [0, 2]
+
+
+def test_a_failing_input_is_passed_on() -> None:
+    """An element that fails before ``pack`` fails, and the others are packed."""
+
+    def fail(n: Any) -> Any:
+        if n == 1:
+            raise ValueError("one")
+        return np.full(2, n)
+
+    found, errors = rows(Dataset.range(4).map(fail).pack(8))
+    assert (len(errors), found[0]["tokens"].tolist()) == (1, [0, 0, 2, 2, 3, 3, 0, 0])
+
+
+def test_the_parameters_are_in_the_fingerprint() -> None:
+    """Each parameter distinguishes pipelines, so that no state is loaded into another
+    packing.
+    """
+    made: list[Node] = [
+        arrays(3).pack(8, **options).node  # type: ignore[arg-type]  # of different types
+        for options in (
+            {},
+            {"bins": 2},
+            {"policy": "next_fit"},
+            {"policy": "concat"},
+            {"overflow": "split"},
+            {"max_sequences": 3},
+            {"pad": 1},
+            {"bos": 1},
+            {"eos": 1},
+            {"rest": "drop"},
+        )
+    ]
+    assert len({fingerprint(node).structure for node in made}) == len(made)
+    assert run(made[0]) == run(made[0])
+
+
+def test_a_packer_gives_way_before_it_opens_a_bin() -> None:
+    """A bin that makes room comes out before the document is placed, which then
+    continues where it was.
+    """
+    packer = Packer((4,), 1)
+    assert list(packer.place(Segment(0, (0,), (3,)))) == []
+    [found] = packer.place(Segment(1, (0,), (2,)))
+    assert ([part.number for part in found.segments], len(packer.bins)) == ([0], 1)
+    document = Segment(2, (0,), (9,))
+    cut = Packer((4,), 1, concat=True)
+    assert [document.starts for _ in cut.place(document)] == [(4,), (8,)]

@@ -1,0 +1,45 @@
+"""The page ``docs/packing.md`` is true, and its programs run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from zmqdata import Dataset
+from zmqdata.measures.status import RATIOS
+
+TEXT = (Path(__file__).resolve().parents[1] / "docs/packing.md").read_text(encoding="utf-8")
+PROGRAMS = re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+
+
+def test_the_programs_run() -> None:
+    """The programs of the page run, one after the other. Each query of the mask sees
+    its own document, up to itself.
+    """
+    names: dict[str, Any] = {}
+    for program in PROGRAMS:
+        exec(compile(program, "page", "exec"), names)
+    mask, row = names["mask"], names["row"]
+    first = row["tokens_segment_ids"] == 1
+    assert mask[first].sum() == first.sum() * (first.sum() + 1) // 2
+    assert names["cost"](row) == sum(
+        int(n) ** 2 for n in np.bincount(row["tokens_segment_ids"])[1:]
+    )
+
+
+def test_all_counts_are_described() -> None:
+    """The page has each sum and ratio of ``pack`` once."""
+    iterator = iter(
+        Dataset.range(6)
+        .map(lambda n: np.arange(n))
+        .concatenate(Dataset.range(9, 10).map(lambda n: np.arange(n)))
+        .pack(4, overflow="truncate", rest="drop")
+    )
+    list(iterator)
+    told = re.findall(r"`data/(pack/\w+)`", TEXT)
+    assert len(told) == len(set(told))
+    assert {f"data/{name}" for name in told} == set(iterator.stats())
+    assert {name for name in RATIOS if name.startswith("pack/")} < set(told)

@@ -1,0 +1,577 @@
+"""pack: sequences side by side in rows of a fixed length, with numbers of segments and
+positions.
+
+``Packer`` decides which pieces of which documents share a bin. It knows lengths alone,
+and is pure. The node describes the operation, and the iterator pulls documents, checks
+them and fills the arrays of a bin when it comes out.
+
+Decision 0058.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import add, ge, sub
+from typing import Any, ClassVar, NoReturn
+
+import numpy as np
+
+from zmqdata.elements.casting import cast
+from zmqdata.elements.ragged import RaggedTensor, RaggedTensorSpec, array_of_rows
+from zmqdata.elements.shapes import dtype_name
+from zmqdata.elements.specs import TensorSpec, spec_of
+from zmqdata.elements.untyped import holds_untyped, is_untyped_spec
+from zmqdata.errors import InvalidArgumentError, WrongTypeError
+from zmqdata.failures.exceptions import FAILURES
+from zmqdata.iterators.base import ElementIterator, make_iterator
+from zmqdata.iterators.calling import failure
+from zmqdata.iterators.context import Context
+from zmqdata.iterators.element_maker import ElementMaker
+from zmqdata.iterators.inputs import input_iterator
+from zmqdata.iterators.stacking import stack_leaves
+from zmqdata.iterators.trail import Trail
+from zmqdata.nodes.base import Infer, Unary, in_label, unless_infinite
+
+TOKENS = "tokens"
+"""Name of an element that is an array."""
+SEGMENTS, POSITIONS = "_segment_ids", "_positions"
+"""Ends of the names of the arrays beside each leaf."""
+_INT32 = np.dtype(np.int32)
+_MARK_EVERY = 32
+Sizes = tuple[int, ...]
+"""A number of tokens for each leaf."""
+ByLeaf = tuple[int | None, ...]
+"""A value for each leaf that is packed; None: the leaf has none."""
+Content = tuple[list[Any], list[Any]]
+"""Sequences and values of ``meta`` of a document."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pack(Unary):
+    """Packs sequences into rows."""
+
+    lengths: tuple[tuple[str, int], ...] = field(
+        metadata=in_label(lambda found: ", ".join(f"{name}={length}" for name, length in found))
+    )
+    """Name and length of a row of each leaf that is packed."""
+    bins: int
+    """Number of bins that are open at the same time at most."""
+    concat: bool = False
+    """True to cut documents wherever a bin is full."""
+    overflow: str = "error"
+    """The fate of a document that is longer than a row."""
+    max_sequences: int | None = None
+    """Number of segments of a bin at most."""
+    pad: ByLeaf
+    """Value of the places that are left, for each leaf."""
+    bos: ByLeaf
+    """Value put before each document."""
+    eos: ByLeaf
+    """Value put behind each document."""
+    meta: tuple[str, ...] = ()
+    """Names of the leaves of which a bin has a value for each segment."""
+    drops_rest: bool = False
+    """True to leave out the bins that are open at the end."""
+    operation: ClassVar[str] = "pack"
+    batch_rows: ClassVar[None] = None
+    restoring: ClassVar[str] = "pulls the sequences of the open bins again"
+    own_state: ClassVar[int] = 64
+    state_growth: ClassVar[str] = "4 bytes for each sequence in the open bins"
+
+    @property
+    def cardinality(self) -> int:
+        return unless_infinite(self.input)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of the leaves that an element has."""
+        return frozenset((*[name for name, _ in self.lengths], *self.meta))
+
+    @property
+    def added(self) -> Sizes:
+        """Number of tokens put around each document, for each leaf."""
+        pairs = zip(self.bos, self.eos, strict=True)
+        return tuple([(bos is not None) + (eos is not None) for bos, eos in pairs])
+
+    def spec(self, infer: Infer) -> Any:
+        return packed_spec(self, infer(self.input))
+
+
+def packed_spec(node: Pack, spec: Any) -> dict[str, Any]:
+    """Return the spec of packed elements.
+
+    Args:
+        node: the operation.
+        spec: spec of its input.
+
+    Raises:
+        InvalidArgumentError: such elements cannot be packed; the text names the leaf.
+    """
+    leaves = leaves_by_name(node, spec)
+    packed: dict[str, Any] = {}
+    for (name, length), added in zip(node.lengths, node.added, strict=True):
+        leaf = leaves[name]
+        if not is_untyped_spec(getattr(leaf, "dtype", None), getattr(leaf, "shape", None)):
+            check_tokens(name, leaf)
+            marks_of(node, name, leaf.dtype)
+        count = leaf.shape[0] if leaf.shape else None
+        if node.overflow == "error" and count and count + added > length:
+            raise too_long(name, count + added, length)
+        packed[name] = TensorSpec((length,), leaf.dtype)
+        packed[name + SEGMENTS] = packed[name + POSITIONS] = TensorSpec((length,), _INT32)
+    for name in node.meta:
+        leaf = leaves[name]
+        check_meta(name, leaf)
+        shape = (None, *leaf.shape)
+        packed[name] = (
+            RaggedTensorSpec((None, None, *shape[2:]), leaf.dtype, 1)
+            if len(shape) > 1
+            else TensorSpec(shape, leaf.dtype)
+        )
+    return packed
+
+
+def leaves_by_name(node: Pack, element: Any) -> dict[str, Any]:
+    """Return the leaves of an element, or of a spec, by name.
+
+    Raises:
+        InvalidArgumentError: it lacks a leaf, or has more leaves.
+    """
+    if not isinstance(element, dict):
+        if isinstance(element, tuple):
+            raise InvalidArgumentError(
+                f"pack() got a tuple of {len(element)} parts, and takes arrays or dicts, whose "
+                "leaves have names. Make a dict in a map() before it"
+            )
+        element = {TOKENS: element}
+    leaves: dict[str, Any] = element
+    if leaves.keys() == node.names:
+        return leaves
+    found = sorted(leaves, key=str)
+    lacking = sorted(node.names - leaves.keys())
+    if lacking:
+        raise InvalidArgumentError(
+            f"pack() takes the leaves {lacking} by `length` or `meta`, and the element has only "
+            f"{found}. Name the leaves that it has, as in "
+            "length={'tokens': 2048}; an array alone is the leaf 'tokens'"
+        )
+    lost = [one for one in found if one not in node.names]
+    raise InvalidArgumentError(
+        f"pack() would lose the leaves {lost}, which are neither in `length` nor in `meta`. Add "
+        "them to `length` if they are sequences of tokens, or to `meta` to have a value for each "
+        "segment, or remove them in a map() before it"
+    )
+
+
+def check_tokens(name: str, leaf: Any) -> None:
+    """Raise if an array, or a spec, is no sequence of integers.
+
+    Raises:
+        InvalidArgumentError: it has another number of axes, or another dtype.
+    """
+    dtype, shape = getattr(leaf, "dtype", None), getattr(leaf, "shape", ())
+    if dtype is None or isinstance(leaf, RaggedTensorSpec) or dtype.kind not in "biu":
+        found = leaf if dtype is None else dtype_name(dtype)
+        raise InvalidArgumentError(
+            f"pack() got {found} in the leaf {name!r}, and packs integers or bools. Make tokens of "
+            "them in a map(), or name the leaf in `meta`"
+        )
+    if shape is not None and len(shape) != 1:
+        raise InvalidArgumentError(
+            f"pack() got the leaf {name!r} of shape {shape}, and packs sequences with one axis. "
+            "Take batches apart with unbatch(), or name the leaf in `meta` to have a value for "
+            "each segment"
+        )
+
+
+def check_meta(name: str, leaf: Any) -> None:
+    """Raise if the spec of a leaf of ``meta`` is none of a value or an array.
+
+    Raises:
+        InvalidArgumentError: it is a structure, a ragged tensor or None, or its number
+            of axes varies.
+    """
+    if not isinstance(leaf, TensorSpec) or leaf.shape is None:
+        raise InvalidArgumentError(
+            f"pack() got {leaf} in the leaf {name!r} of `meta`, which takes single values and "
+            "arrays. Make one of it in a map() before it"
+        )
+
+
+def too_long(name: str, count: int, length: int) -> InvalidArgumentError:
+    """Return the error for a document that no row can hold."""
+    return InvalidArgumentError(
+        f"the leaf {name!r} has {count} tokens, with `bos` and `eos`, and a row has {length}. Give "
+        'pack() overflow="split", "truncate" or "drop", or a larger length'
+    )
+
+
+def marks_of(node: Pack, name: str, dtype: Any) -> tuple[Any, list[Any], list[Any]]:
+    """Return the padding of a leaf, and the arrays put before and behind documents.
+
+    Raises:
+        WrongTypeError: the dtype cannot hold a value.
+    """
+    place = [leaf for leaf, _ in node.lengths].index(name)
+    made = []
+    for argument in ("pad", "bos", "eos"):
+        value = getattr(node, argument)[place]
+        try:
+            made.append([] if value is None else [np.full(1, cast(value, dtype))])
+        except ValueError as error:
+            raise WrongTypeError(
+                f"Invalid `{argument}`. {error}, which the leaf {name!r} has. Give a value that "
+                "its dtype holds, or convert the leaf in a map()"
+            ) from None
+    return made[0][0][0], made[1], made[2]
+
+
+# --- which documents share a bin
+
+
+@dataclass(slots=True)
+class Segment:
+    """Document that is being placed, or the part of it that is in a bin."""
+
+    number: int
+    """Number of the document's element."""
+    starts: Sizes
+    """Place of its first token in the document, for each leaf."""
+    stops: Sizes
+    """Place behind its last token."""
+    content: Any = None
+    """Whatever the caller packs."""
+
+
+@dataclass(slots=True)
+class OpenBin:
+    """Bin that is being filled."""
+
+    room: Sizes
+    """Places left, for each leaf."""
+    segments: list[Segment] = field(default_factory=list)
+    """Its contents, in order."""
+
+
+class Packer:
+    """Places documents in open bins.
+
+    A document goes into the oldest bin with room for it. If none has room and all bins
+    are open, the oldest comes out first. A bin that is full in any of its leaves comes
+    out at once. Only a bin that is full holds a part of a document without its end.
+
+    Args:
+        lengths: length of a row, for each leaf.
+        most_bins: number of open bins at most.
+        most: number of segments of a bin at most.
+        concat: True to cut documents to the room that is left; with a single bin.
+
+    Attributes:
+        bins: the open bins, oldest first.
+
+    >>> packer, came = Packer((8,), 2), []
+    >>> for number, size in enumerate([5, 6, 3, 4]):
+    ...     came += packer.place(Segment(number, (0,), (size,)))
+    >>> [[part.number for part in found.segments] for found in [*came, *packer.bins]]
+    [[0, 2], [1], [3]]
+    """
+
+    def __init__(
+        self, lengths: Sizes, most_bins: int, most: int | None = None, concat: bool = False
+    ) -> None:
+        self._lengths, self._most_bins, self._concat = lengths, most_bins, concat
+        self._most = most or sum(lengths)
+        self._is_single = len(lengths) == 1
+        self.bins: list[OpenBin] = []
+        self._rooms: list[int] = []  # of the first leaf, which decides in most cases
+
+    def place(self, document: Segment) -> Iterator[OpenBin]:
+        """Place a document, and yield the bins that come out meanwhile.
+
+        Between two bins, ``starts`` of the document is the place from which on it is
+        not placed yet.
+        """
+        while document.starts != document.stops:
+            limits = self.bins[0].room if self._concat and self.bins else self._lengths
+            rest = _difference(document.stops, document.starts)
+            sizes = tuple(map(min, rest, limits))
+            number = self._first_with_room(sizes)
+            if number < 0 and len(self.bins) == self._most_bins:
+                yield self.take(0)
+                continue
+            if number < 0:
+                number = self.open()
+            starts = document.starts
+            document.starts = stops = tuple(map(add, starts, sizes))
+            self.put(number, Segment(document.number, starts, stops, document.content))
+            found = self.bins[number]
+            if not all(found.room) or len(found.segments) == self._most:
+                yield self.take(number)
+
+    def open(self) -> int:
+        """Open a bin and return its number."""
+        self.bins.append(OpenBin(self._lengths))
+        self._rooms.append(self._lengths[0])
+        return len(self.bins) - 1
+
+    def put(self, number: int, segment: Segment) -> None:
+        """Put a segment into a bin that has room for it."""
+        found = self.bins[number]
+        found.segments.append(segment)
+        found.room = _difference(found.room, _difference(segment.stops, segment.starts))
+        self._rooms[number] = found.room[0]
+
+    def take(self, number: int) -> OpenBin:
+        """Remove a bin and return it."""
+        del self._rooms[number]
+        return self.bins.pop(number)
+
+    def _first_with_room(self, sizes: Sizes) -> int:
+        least, is_single = sizes[0], self._is_single
+        for number, room in enumerate(self._rooms):
+            if room >= least and (is_single or all(map(ge, self.bins[number].room, sizes))):
+                return number
+        return -1
+
+
+def _difference(first: Sizes, second: Sizes) -> Sizes:
+    return tuple(map(sub, first, second))
+
+
+# --- running it
+
+
+@make_iterator.register(Pack)
+class PackIterator(ElementIterator):
+    """Packs the documents of its input.
+
+    The state holds the numbers of the documents in open bins, and where the pieces of
+    cut documents begin. Restoring pulls them again from the oldest on.
+    """
+
+    def __init__(self, node: Pack, context: Context) -> None:
+        self._node = node
+        self._publish_in(context)
+        self._counts = context.counts
+        self._lengths = tuple([length for _, length in node.lengths])
+        self._retyped = ElementMaker(node.input, context).retyped
+        self._marks: dict[tuple[str, Any], Any] = {}
+        self._trail = Trail(
+            input_iterator(node, context), max(_MARK_EVERY, node.bins), self._oldest
+        )
+        self._begin()
+
+    def _begin(self) -> None:
+        node = self._node
+        self._packer = Packer(self._lengths, node.bins, node.max_sequences, node.concat)
+        self._document: Segment | None = None  # not placed to its end
+        self._coming: Iterator[OpenBin] = iter(())
+        self._ended = False
+
+    def _oldest(self) -> int:
+        # Bins are in the order in which they were opened, so of their first documents.
+        if self._packer.bins:
+            return self._packer.bins[0].segments[0].number
+        return self._trail.pulled if self._document is None else self._document.number
+
+    def rewind(self, repetition: int) -> bool:
+        self._begin()
+        return self._trail.rewind(repetition)
+
+    def __next__(self) -> Any:
+        while not self._ended:
+            for found in self._coming:
+                if self._document is not None and self._document.starts == self._document.stops:
+                    self._document = None
+                return self._made(found.segments)
+            self._document = None
+            self._advance()
+        if self._packer.bins:
+            return self._made(self._packer.take(0).segments)
+        raise StopIteration
+
+    def _advance(self) -> None:
+        """Pull the next document, or end."""
+        number = self._trail.pulled
+        try:
+            element = self._trail.pull()
+        except StopIteration:
+            self._ended = True
+            if self._node.drops_rest:
+                self._count("dropped", sum(len(found.segments) for found in self._packer.bins))
+                self._packer.bins.clear()
+            return
+        self._strand.place = self._own_place
+        try:
+            content = self._content(element)
+            self._check_alike(content)
+            is_left_out = self._is_left_out([*map(len, content[0])])
+        except FAILURES as error:
+            raise failure(self._node, error, f"element {number}") from error
+        if not is_left_out:
+            self._place(number, content, self._none)
+
+    def _place(self, number: int, content: Content, starts: Sizes) -> None:
+        self._document = Segment(number, starts, self._placed(content), content)
+        self._coming = self._packer.place(self._document)
+
+    def _count(self, name: str, amount: float = 1.0) -> None:
+        self._counts.add(f"pack/{name}", amount)
+
+    def _marks_of(self, name: str, dtype: Any) -> tuple[Any, list[Any], list[Any]]:
+        found = self._marks.get((name, dtype))
+        if found is None:
+            found = self._marks[name, dtype] = marks_of(self._node, name, dtype)
+        return found
+
+    # --- documents
+
+    def _content(self, element: Any) -> Content:
+        """Return the sequences of an element with ``bos`` and ``eos``, and its values
+        of ``meta``. A document without tokens stays empty.
+        """
+        node = self._node
+        if holds_untyped(element):
+            element = self._retyped(element)
+        leaves = leaves_by_name(node, element)
+        arrays = []
+        for name, _ in node.lengths:
+            leaf = leaves[name]
+            array = leaf if type(leaf) is np.ndarray else array_of_rows(leaf)
+            check_tokens(name, array)
+            arrays.append(array)
+        if any(map(len, arrays)):
+            for place, (name, _) in enumerate(node.lengths):
+                _, before, behind = self._marks_of(name, arrays[place].dtype)
+                if before or behind:
+                    arrays[place] = np.concatenate([*before, arrays[place], *behind])
+        return arrays, [leaves[name] for name in node.meta]
+
+    def _is_left_out(self, sizes: list[int]) -> bool:
+        """Return True if a document is left out, and count it."""
+        overflow = self._node.overflow
+        if not any(sizes):
+            self._count("empty")
+            return True
+        for (name, length), size in zip(self._node.lengths, sizes, strict=True):
+            if size > length and overflow != "split":
+                if overflow == "error":
+                    raise too_long(name, size, length)
+                self._count("dropped" if overflow == "drop" else "truncated")
+                return overflow == "drop"
+        return False
+
+    def _placed(self, content: Content) -> Sizes:
+        """Return the numbers of tokens of a document that are placed."""
+        sizes = tuple(map(len, content[0]))
+        return sizes if self._node.overflow == "split" else tuple(map(min, sizes, self._lengths))
+
+    def _check_alike(self, content: Content) -> None:
+        """Raise if a document differs from the oldest document in a bin, which it may
+        join.
+        """
+        node, bins = self._node, self._packer.bins
+        arrays, values = content
+        for name, value in zip(node.meta, values, strict=True):
+            check_meta(name, spec_of(value))
+        if not bins:
+            return
+        others, other_values = bins[0].segments[0].content
+        for (name, _), array, other in zip(node.lengths, arrays, others, strict=True):
+            if array.dtype != other.dtype:
+                _refuse(name, dtype_name(array.dtype), dtype_name(other.dtype))
+        for name, value, other in zip(node.meta, values, other_values, strict=True):
+            found, known = spec_of(value), spec_of(other)
+            if (found.dtype, len(found.shape), found.shape[1:]) != (
+                known.dtype,
+                len(known.shape),
+                known.shape[1:],
+            ):
+                _refuse(name, found, known)
+
+    # --- bins
+
+    def _made(self, segments: list[Segment]) -> dict[str, Any]:
+        """Return the arrays of a bin that came out."""
+        node = self._node
+        made: dict[str, Any] = {}
+        for place, (name, length) in enumerate(node.lengths):
+            starts = [part.starts[place] for part in segments]
+            stops = [part.stops[place] for part in segments]
+            sizes = np.subtract(stops, starts)
+            parts = [
+                part.content[0][place][start:stop]
+                for part, start, stop in zip(segments, starts, stops, strict=True)
+            ]
+            used, dtype = int(sizes.sum()), parts[0].dtype
+            row = np.empty(length, dtype)
+            np.concatenate(parts, out=row[:used])
+            row[used:] = self._marks_of(name, dtype)[0]
+            numbers, positions = np.zeros((2, length), np.int32)
+            numbers[:used] = np.repeat(np.arange(1, len(segments) + 1), sizes)
+            positions[:used] = np.arange(used) - np.repeat(np.cumsum(sizes) - stops, sizes)
+            made |= {name: row, name + SEGMENTS: numbers, name + POSITIONS: positions}
+            for what, count in (("tokens", used), ("padded", length - used), ("room", length)):
+                self._count(what, count)
+        for place, name in enumerate(node.meta):
+            made[name] = _joined([part.content[1][place] for part in segments], name)
+        self._count("sequences", len(segments))
+        self._count("bins")
+        return made
+
+    # --- states
+
+    def state(self) -> Any:
+        trail, bins, document = self._trail.state(), self._packer.bins, self._document
+        segments = [part for found in bins for part in found.segments]
+        numbers = np.array([part.number - trail[0] for part in segments], "<u4")
+        return [
+            trail,
+            numbers.tobytes(),
+            [len(found.segments) for found in bins],
+            [[at, *part.starts] for at, part in enumerate(segments) if any(part.starts)],
+            document and [document.number, *document.starts],
+            self._ended,
+        ]
+
+    def restore(self, state: Any) -> None:
+        trail, packed, counts, cuts, document, self._ended = state
+        numbers = [trail[0] + offset for offset in np.frombuffer(packed, "<u4").tolist()]
+        wanted = {*numbers, *(document or ())[:1]}
+        again = self._trail.restore(trail, wanted)
+        found = {number: self._content(again[number]) for number in wanted}
+        starts = {at: tuple(first) for at, *first in cuts}
+        segments = [
+            Segment(number, starts.get(at, self._none), self._placed(found[number]), found[number])
+            for at, number in enumerate(numbers)
+        ]
+        for count, end in zip(counts, accumulate(counts), strict=True):
+            number = self._packer.open()
+            for segment in segments[end - count : end]:
+                self._packer.put(number, segment)
+        if document:
+            number, *first = document
+            self._place(number, found[number], tuple(first))
+
+    @property
+    def _none(self) -> Sizes:
+        return (0,) * len(self._lengths)
+
+    def close(self) -> None:
+        self._trail.source.close()
+
+
+def _joined(values: list[Any], name: str) -> Any:
+    """Return the values of a leaf of ``meta``, for each segment."""
+    if isinstance(values[0], np.ndarray) and values[0].ndim:
+        return RaggedTensor.from_rows(values)
+    return stack_leaves(values, name)
+
+
+def _refuse(name: str, found: Any, known: Any) -> NoReturn:
+    raise InvalidArgumentError(
+        f"the leaf {name!r} is {found}, and sequences that wait in a bin have {known}. Convert "
+        "them to one dtype and number of axes in a map() before pack()"
+    )
