@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.kit.aimed import AIMED, CROWDED, SET_BACK
+from tests.kit.packing import PackingWorld
 from tests.kit.relaunches import RELAUNCH
 from tests.kit.resuming import RESUMING
 from tests.kit.runs import RUNS
@@ -121,5 +122,13 @@ KINDS: dict[str, Kind] = {
     "relaunch": RELAUNCH,
     "set-back": SET_BACK,
     "crowded": CROWDED,
+    "packing": replace(PLAIN, cluster=PackingWorld),
+    "packing-poison": replace(POISON, cluster=PackingWorld),
+    "packing-coordinated": replace(
+        COORDINATED, draws=(*COORDINATED.draws, {"num_tasks": None}), cluster=PackingWorld
+    ),
+    "packing-resuming": replace(
+        RESUMING, draws=(*RESUMING.draws, {"num_tasks": None}), cluster=PackingWorld
+    ),
 }
 """All kinds, by name."""

@@ -8,6 +8,7 @@ import itertools
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
@@ -153,7 +154,10 @@ class SimulatedRunner:
         slips_now: probability that an element that may fail does so in this attempt.
         free: number of the first element that past decisions did not determine. None:
             they determined all.
+        holds: True if it holds elements back until splits come or end.
     """
+
+    holds = False
 
     def __init__(
         self,
@@ -246,6 +250,11 @@ class SimulatedRunner:
         self.stopped = True
 
     @property
+    def next_number(self) -> int:
+        """Number of the next element."""
+        return self._next
+
+    @property
     def _length(self) -> int:
         return self._base + len(self._entries)
 
@@ -289,19 +298,29 @@ class SimulatedRunner:
             self._marks = [*self._marks[-1:], (self.made, place)]
 
     def _note(self) -> None:
-        """Emit a state: the mark before the last one, and the number of elements
-        since.
-        """
+        """Emit a state."""
         is_due = self.clock.now - self._noted >= self.note_every
-        if self._round or self._ahead or not self._marks or not is_due:
+        state = None if self._round or self._ahead or not is_due else self._state()
+        if state is None:
             return
+        content, (at, started), decided = state
         self._noted = self.clock.now
         self._tell_decisions()
         self._deciding.seal()
+        needs = (max(0, at - (not started)),) if self.definition.ledger else ()
+        packed = msgspec.msgpack.encode(content)
+        self._tell(e.StateNoted(*self.key, TaskState(self._next, packed, needs, decided)))
+
+    def _state(self) -> tuple[Any, tuple[int, int], int] | None:
+        """Return a state, the split from which it goes on, and the first decision that
+        it needs; None if there is none yet.
+
+        The state is the mark before the last one, and the number of elements since.
+        """
+        if not self._marks:
+            return None
         made, place = self._marks[0]
-        content = msgspec.msgpack.encode([place, self.made - made])
-        needs = (max(0, place[0] - (not place[1])),) if self.definition.ledger else ()
-        self._tell(e.StateNoted(*self.key, TaskState(self._next, content, needs, place[-1])))
+        return [place, self.made - made], (place[0], place[1]), place[-1]
 
     def _leap(self) -> None:
         """Continue from a later state as soon as no client needs the elements before
@@ -314,18 +333,23 @@ class SimulatedRunner:
                 return
             self._hand_over()
             state = self._ahead.pop(0)
-            place, behind = msgspec.msgpack.decode(state.content)
-            self._at, self._started, self._given, self._repetition, *came = place
-            self._position, self._came, _ = came
-            self._names, self._next, self._marks = self._make(), state.number, []
+            self._next, self._marks = state.number, []
             self._deciding.leap(state.decisions)
             self._decider = self._make_decider()
             self._restoring = True
-            for _ in range(behind):
-                name = next(self._names)
-                assert name is not None, "a state is told of splits not yet given"
-                self._is_kept(name)
+            self._return_to(msgspec.msgpack.decode(state.content))
             self._restoring = False
+
+    def _return_to(self, content: Any) -> None:
+        """Continue from a state."""
+        place, behind = content
+        self._at, self._started, self._given, self._repetition, *came = place
+        self._position, self._came, _ = came
+        self._names = self._make()
+        for _ in range(behind):
+            name = next(self._names)
+            assert name is not None, "a state is told of splits not yet given"
+            self._is_kept(name)
 
     # --- work
 

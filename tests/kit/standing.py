@@ -16,6 +16,7 @@ from zmqdata import messages as m
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.rounds import LastRounds, rounds_before
 from zmqdata.core.worker import events as e
+from zmqdata.splits import Split
 from zmqdata.testing.clock import Clock
 
 PLENTY = 1 << 60
@@ -43,11 +44,15 @@ class Standings:
     Args:
         laws: the laws of the world, which report breaches.
         pipeline: what its tasks produce.
+        make_runner: class of their runners.
     """
 
-    def __init__(self, laws: Laws, pipeline: SimulatedPipeline) -> None:
+    def __init__(
+        self, laws: Laws, pipeline: SimulatedPipeline, make_runner: type[SimulatedRunner]
+    ) -> None:
         self.laws = laws
         self.pipeline = pipeline
+        self.make_runner = make_runner
         self.checked = 0
 
     def check(
@@ -201,12 +206,18 @@ class Standings:
         def emit(event: RunnerEvent) -> None:
             if isinstance(event, e.Produced) and event.lane == lane:
                 made.update(enumerate(event.frames, event.first))
+            elif isinstance(event, e.SplitsWanted) and event.waiting and runner.holds:
+                # Only an end brings what it holds back. Other splits may bring other
+                # elements first.
+                runner.free = runner.next_number if runner.free is None else runner.free
+                end = self.pipeline.splits
+                runner.feed(0, (Split(event.repetition, end, end),))
 
         clock = Clock()
         # What killed or failed no longer does. Elements keep their numbers all the
         # same.
         healed = replace(self.pipeline, healed=True)
-        runner = SimulatedRunner(definition, healed, clock, self.checked, emit)
+        runner = self.make_runner(definition, healed, clock, self.checked, emit)
         runner.slips_now = 0.0
         runner.allow(PLENTY)
         clock.advance(100_000.0)

@@ -108,7 +108,7 @@ class SimulatedWorker(CarryingNode):
 
     def _start(self, command: worker_events.StartTask) -> None:
         definition, seed, world = command.definition, self.random.getrandbits(32), self.world
-        runner = SimulatedRunner(definition, world.pipeline, world.clock, seed, self._hear)
+        runner = world.make_runner(definition, world.pipeline, world.clock, seed, self._hear)
         if self.is_fast:
             runner.pace = 0.0001
         self.runners[definition.task, definition.attempt] = runner
@@ -414,6 +414,7 @@ class World:
         ('end', True)
     """
 
+    make_runner: type[SimulatedRunner] = SimulatedRunner
     worker_node: type[SimulatedWorker] = SimulatedWorker
     dispatcher_node: type[SimulatedDispatcher] = SimulatedDispatcher
 
@@ -437,7 +438,7 @@ class World:
         self.laws = JournalLaws(seed, self.clock, self.pipeline)
         self.observer: WorldObserver = self.laws
         self.steps = StepLaws(self.laws)
-        self.standings = Standings(self.laws, self.pipeline)
+        self.standings = Standings(self.laws, self.pipeline, self.make_runner)
         self.job = m.JobParameters("job", DATASET, mode, **job)
         self.workers: list[SimulatedWorker] = []
         self.clients: list[SimulatedClient] = []
