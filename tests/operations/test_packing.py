@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import zmqdata
 from tests.counts import how_many
 from tests.iterators.checks import check_restore, provided, run
 from zmqdata.dataset import Dataset
@@ -23,8 +25,9 @@ from zmqdata.elements.specs import UNKNOWN_CARDINALITY, TensorSpec
 from zmqdata.errors import PipelineError
 from zmqdata.iterators.base import make_iterator
 from zmqdata.iterators.context import Context
-from zmqdata.nodes.base import Node
+from zmqdata.nodes.base import Node, every_node
 from zmqdata.operations.packing import Packer, Segment
+from zmqdata.operations.sharding import shard_statically
 from zmqdata.pipelines.fingerprints import fingerprint
 
 POLICIES = st.one_of(
@@ -91,14 +94,25 @@ def pieces(found: list[Any], leaf: str = "tokens") -> dict[int, list[int]]:
         for segment, name in enumerate(row["name"].tolist(), 1):
             mine = segments == segment
             assert (tokens[mine] == positions[mine] + 100 * name + 1).all()
-            whole[name].append(tokens[mine].tolist())
+            if mine.any():
+                whole[name].append(tokens[mine].tolist())
     return {name: [*chain.from_iterable(sorted(parts))] for name, parts in whole.items()}
 
 
 @settings(max_examples=how_many(60, 300), deadline=None)
-@given(SIZES, POLICIES, st.integers(1, 9), st.integers(1, 4), st.sampled_from([None, 1, 3]))
+@given(
+    SIZES,
+    POLICIES,
+    st.tuples(st.integers(1, 9), st.integers(1, 5)),
+    st.integers(1, 4),
+    st.sampled_from([None, 1, 3]),
+)
 def test_no_token_is_lost_or_repeated(
-    sizes: list[int], way: tuple[Any, Any], length: int, bins: int, most: int | None
+    sizes: list[int],
+    way: tuple[Any, Any],
+    lengths: tuple[int, int],
+    bins: int,
+    most: int | None,
 ) -> None:
     """Each token comes once, in the order of its document, in rows that hold together,
     whatever the policy; only what the policy leaves out is missing. Leaves that differ
@@ -106,7 +120,7 @@ def test_no_token_is_lost_or_repeated(
     """
     policy, overflow = way
     packed = documents(sizes, with_targets=True).pack(
-        {"tokens": length, "targets": length},
+        dict(zip(("tokens", "targets"), lengths, strict=True)),
         policy=policy,
         overflow=overflow,
         bins=bins,
@@ -115,30 +129,32 @@ def test_no_token_is_lost_or_repeated(
     )
     context = Context()
     found, errors = rows(packed, context)
-    kept = {
-        number: min(size, length) if overflow == "truncate" else size
+    long = [size > lengths[0] or size // 2 > lengths[1] for size in sizes]
+    whole = [
+        number
         for number, size in enumerate(sizes)
-        if size and (size <= length or overflow not in ("error", "drop"))
-    }
-    assert {name: len(tokens) for name, tokens in pieces(found).items()} == kept
-    half = {name: len(tokens) for name, tokens in pieces(found, "targets").items() if tokens}
-    of_targets = {
-        n: min(sizes[n] // 2, length) if overflow == "truncate" else sizes[n] // 2 for n in kept
-    }
-    assert half == {number: count for number, count in of_targets.items() if count}
-    assert len(errors) == (overflow == "error") * sum(size > length for size in sizes)
+        if size and not (long[number] and overflow in ("error", "drop"))
+    ]
+    total = 0
+    for leaf, length, part in zip(("tokens", "targets"), lengths, (1, 2), strict=True):
+        most_tokens = length if overflow == "truncate" else 99
+        kept = {number: min(sizes[number] // part, most_tokens) for number in whole}
+        counted = {name: len(tokens) for name, tokens in pieces(found, leaf).items()}
+        assert counted == {number: size for number, size in kept.items() if size}
+        total += sum(counted.values())
+    assert len(errors) == sum(long) * (overflow == "error")
     counts = context.counts
-    assert counts.get("pack/empty", 0) == sum(not size for size in sizes)
-    assert counts.get("pack/tokens", 0) == sum(kept.values()) + sum(half.values())
-    assert counts.get("pack/room", 0) == 2 * length * len(found)
+    assert counts.get("pack/empty", 0) == sizes.count(0)
+    assert counts.get("pack/tokens", 0) == total
+    assert counts.get("pack/room", 0) == sum(lengths) * len(found)
     assert counts.get("pack/bins", 0) == len(found)
-    long = sum(size > length for size in sizes)
-    assert counts.get("pack/truncated", 0) == long * (overflow == "truncate")
-    assert counts.get("pack/dropped", 0) == long * (overflow == "drop")
+    assert counts.get("pack/sequences", 0) == sum(len(row["name"]) for row in found)
+    assert counts.get("pack/truncated", 0) == sum(long) * (overflow == "truncate")
+    assert counts.get("pack/dropped", 0) == sum(long) * (overflow == "drop")
     assert most is None or all(len(row["name"]) <= most for row in found)
 
 
-@settings(max_examples=how_many(40, 150), deadline=None)
+@settings(max_examples=how_many(12, 150), deadline=None)
 @given(
     st.lists(st.integers(0, 14), min_size=50, max_size=50),
     POLICIES,
@@ -397,6 +413,22 @@ def test_bad_values_of_meta_fail_alone() -> None:
         found, [error] = rows(dataset.pack(8, meta=("name",)))
         assert "element 1" in error
         assert found[0]["name"].tolist() == [0, 2]
+
+
+def test_one_long_document_does_not_hide_the_spec() -> None:
+    """A document that is too long fails alone, also if the spec is found from it."""
+    packed = Dataset.range(9, 6, -1).map(lambda n: np.zeros(n, int)).pack(8)
+    assert packed.element_spec["tokens"] == TensorSpec((8,), "int64")
+    found, errors = rows(packed)
+    assert (len(found), len(errors)) == (2, 1)
+
+
+def test_files_can_be_shared_below_it() -> None:
+    """Sharding by files passes through ``pack``."""
+    lines = zmqdata.TextLineDataset(["a", "b", "c"]).map(lambda text: np.zeros(3, int))
+    half = shard_statically(lines.pack(8).node, "FILE", num_workers=2, index=0)
+    source: Any = every_node(half)[-1]
+    assert [Path(name).name for name in source.filenames] == ["a", "c"]
 
 
 def test_a_failing_input_is_passed_on() -> None:

@@ -254,7 +254,8 @@ class Batches(Transformations[D]):
         }
         known = known_spec(self._node)
         if known is not None:
-            operations.packing.packed_spec(operations.packing.Pack(**parameters), known)
+            node = operations.packing.Pack(**parameters)
+            operations.packing.packed_spec(node, known, by_rule=True)
         return self._then(operations.packing.Pack, **parameters)
 
     def bucket_by_sequence_length(

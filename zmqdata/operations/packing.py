@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import add, ge, sub
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -44,8 +44,8 @@ Sizes = tuple[int, ...]
 """A number of tokens for each leaf."""
 ByLeaf = tuple[int | None, ...]
 """A value for each leaf that is packed; None: the leaf has none."""
-Content = tuple[list[Any], list[Any]]
-"""Sequences and values of ``meta`` of a document."""
+Content = tuple[list[Any], list[Any], list[Any]]
+"""Sequences and values of ``meta`` of a document, and the dtype and shape of each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,15 +96,16 @@ class Pack(Unary):
         return tuple([(bos is not None) + (eos is not None) for bos, eos in pairs])
 
     def spec(self, infer: Infer) -> Any:
-        return packed_spec(self, infer(self.input))
+        return packed_spec(self, infer(self.input), by_rule=False)
 
 
-def packed_spec(node: Pack, spec: Any) -> dict[str, Any]:
+def packed_spec(node: Pack, spec: Any, *, by_rule: bool) -> dict[str, Any]:
     """Return the spec of packed elements.
 
     Args:
         node: the operation.
         spec: spec of its input.
+        by_rule: True if the lengths in the spec are those of all elements.
 
     Raises:
         InvalidArgumentError: such elements cannot be packed; the text names the leaf.
@@ -117,7 +118,7 @@ def packed_spec(node: Pack, spec: Any) -> dict[str, Any]:
             check_tokens(name, leaf)
             marks_of(node, name, leaf.dtype)
         count = leaf.shape[0] if leaf.shape else None
-        if node.overflow == "error" and count and count + added > length:
+        if by_rule and node.overflow == "error" and count and count + added > length:
             raise too_long(name, count + added, length)
         packed[name] = TensorSpec((length,), leaf.dtype)
         packed[name + SEGMENTS] = packed[name + POSITIONS] = TensorSpec((length,), _INT32)
@@ -355,9 +356,9 @@ class PackIterator(ElementIterator):
         self._node = node
         self._publish_in(context)
         self._counts = context.counts
-        self._lengths = tuple([length for _, length in node.lengths])
+        self._lengths, self._names = tuple([length for _, length in node.lengths]), node.names
         self._retyped = ElementMaker(node.input, context).retyped
-        self._marks: dict[tuple[str, Any], Any] = {}
+        self._marks: dict[tuple[str, Any], tuple[Any, list[Any], list[Any]]] = {}
         self._trail = Trail(
             input_iterator(node, context), max(_MARK_EVERY, node.bins), self._oldest
         )
@@ -406,7 +407,7 @@ class PackIterator(ElementIterator):
         self._strand.place = self._own_place
         try:
             content = self._content(element)
-            self._check_alike(content)
+            self._check_alike(content[2])
             is_left_out = self._is_left_out([*map(len, content[0])])
         except FAILURES as error:
             raise failure(self._node, error, f"element {number}") from error
@@ -421,10 +422,9 @@ class PackIterator(ElementIterator):
         self._counts.add(f"pack/{name}", amount)
 
     def _marks_of(self, name: str, dtype: Any) -> tuple[Any, list[Any], list[Any]]:
-        found = self._marks.get((name, dtype))
-        if found is None:
-            found = self._marks[name, dtype] = marks_of(self._node, name, dtype)
-        return found
+        if (name, dtype) not in self._marks:
+            self._marks[name, dtype] = marks_of(self._node, name, dtype)
+        return self._marks[name, dtype]
 
     # --- documents
 
@@ -435,7 +435,8 @@ class PackIterator(ElementIterator):
         node = self._node
         if holds_untyped(element):
             element = self._retyped(element)
-        leaves = leaves_by_name(node, element)
+        is_named = type(element) is dict and element.keys() == self._names
+        leaves = element if is_named else leaves_by_name(node, element)
         arrays = []
         for name, _ in node.lengths:
             leaf = leaves[name]
@@ -447,7 +448,9 @@ class PackIterator(ElementIterator):
                 _, before, behind = self._marks_of(name, arrays[place].dtype)
                 if before or behind:
                     arrays[place] = np.concatenate([*before, arrays[place], *behind])
-        return arrays, [leaves[name] for name in node.meta]
+        values = [leaves[name] for name in node.meta]
+        kinds = [(array.dtype, None) for array in arrays]
+        return arrays, values, [*kinds, *map(_kind, node.meta, values)]
 
     def _is_left_out(self, sizes: list[int]) -> bool:
         """Return True if a document is left out, and count it."""
@@ -468,28 +471,21 @@ class PackIterator(ElementIterator):
         sizes = tuple(map(len, content[0]))
         return sizes if self._node.overflow == "split" else tuple(map(min, sizes, self._lengths))
 
-    def _check_alike(self, content: Content) -> None:
+    def _check_alike(self, kinds: list[Any]) -> None:
         """Raise if a document differs from the oldest document in a bin, which it may
         join.
         """
-        node, bins = self._node, self._packer.bins
-        arrays, values = content
-        for name, value in zip(node.meta, values, strict=True):
-            check_meta(name, spec_of(value))
-        if not bins:
+        if not self._packer.bins or kinds == self._packer.bins[0].segments[0].content[2]:
             return
-        others, other_values = bins[0].segments[0].content
-        for (name, _), array, other in zip(node.lengths, arrays, others, strict=True):
-            if array.dtype != other.dtype:
-                _refuse(name, dtype_name(array.dtype), dtype_name(other.dtype))
-        for name, value, other in zip(node.meta, values, other_values, strict=True):
-            found, known = spec_of(value), spec_of(other)
-            if (found.dtype, len(found.shape), found.shape[1:]) != (
-                known.dtype,
-                len(known.shape),
-                known.shape[1:],
-            ):
-                _refuse(name, found, known)
+        names = [*[name for name, _ in self._node.lengths], *self._node.meta]
+        known = self._packer.bins[0].segments[0].content[2]
+        for name, (dtype, *shape), (other, *shape_there) in zip(names, kinds, known, strict=True):
+            if (dtype, shape) != (other, shape_there):
+                raise InvalidArgumentError(
+                    f"the leaf {name!r} has the dtype {dtype_name(dtype)} and the shape {shape}, "
+                    f"and a document that waits in a bin has {dtype_name(other)} and "
+                    f"{shape_there}, where None varies. Make them alike in a map() before pack()"
+                )
 
     # --- bins
 
@@ -563,15 +559,15 @@ class PackIterator(ElementIterator):
         self._trail.source.close()
 
 
+def _kind(name: str, value: Any) -> tuple[Any, ...]:
+    """Return the dtype of a value of ``meta``, and the shape that all must have."""
+    spec = spec_of(value)
+    check_meta(name, spec)
+    return (spec.dtype, *[None, *spec.shape[1:]][: len(spec.shape)])
+
+
 def _joined(values: list[Any], name: str) -> Any:
     """Return the values of a leaf of ``meta``, for each segment."""
     if isinstance(values[0], np.ndarray) and values[0].ndim:
         return RaggedTensor.from_rows(values)
     return stack_leaves(values, name)
-
-
-def _refuse(name: str, found: Any, known: Any) -> NoReturn:
-    raise InvalidArgumentError(
-        f"the leaf {name!r} is {found}, and sequences that wait in a bin have {known}. Convert "
-        "them to one dtype and number of axes in a map() before pack()"
-    )

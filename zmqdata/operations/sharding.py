@@ -26,6 +26,7 @@ from zmqdata.operations.grouping import Window
 from zmqdata.operations.limits import AssertCardinality, Skip, Take
 from zmqdata.operations.mapping import Filter, Map
 from zmqdata.operations.nested import FlatMap
+from zmqdata.operations.packing import Pack
 from zmqdata.operations.padding import PaddedBatch
 from zmqdata.operations.parallel import ParallelInterleave, ParallelMap
 from zmqdata.operations.prefetch import Prefetch
@@ -53,6 +54,7 @@ _PASSED = (
     FlatMap,
     Map,
     MapBatches,
+    Pack,
     PaddedBatch,
     Prefetch,
     RaggedBatch,
