@@ -16,6 +16,7 @@ from tests.kit.service import WatchedService
 from tests.service.simulated.parts import moved_tasks
 from zmqdata import Dataset
 from zmqdata.dataset.resuming import DatasetIterator
+from zmqdata.errors import PipelineError
 
 COUNT = 400
 WAYS: list[dict[str, Any]] = [
@@ -94,13 +95,39 @@ def test_a_killed_worker_costs_no_token() -> None:
     assert moved
 
 
-@pytest.mark.parametrize("workers", [1, 2, 5])
-def test_a_promised_order_is_that_of_any_number_of_workers(workers: int) -> None:
-    """Any number of workers yields the same rows in a promised order."""
-    with WatchedService(workers) as service:
-        read = service.distribute("distributed_epoch", deterministic=True, num_tasks=1)
-        found = [row["tokens"].tolist() for row in plain().pack(16, bins=4).apply(read)]
-    assert found == [row["tokens"].tolist() for row in plain().pack(16, bins=4)]
+@pytest.mark.parametrize("num_tasks", [1, 3])
+def test_a_promised_order_is_that_of_any_number_of_workers(num_tasks: int) -> None:
+    """Any number of workers yields the same rows in a promised order; a single task
+    those of the pipeline without the service.
+    """
+    found = []
+    for workers in (1, 2, 5):
+        with WatchedService(workers) as service:
+            read = service.distribute("distributed_epoch", deterministic=True, num_tasks=num_tasks)
+            found.append([row["tokens"].tolist() for row in plain().pack(16, bins=4).apply(read)])
+    if num_tasks == 1:
+        found.append([row["tokens"].tolist() for row in plain().pack(16, bins=4)])
+    assert all(rows == found[0] for rows in found)
+
+
+def test_a_document_that_is_too_long_fails_alone() -> None:
+    """The reader gets an error that names the document, and all other documents."""
+    with WatchedService(2) as service:
+        read = service.distribute("distributed_epoch")
+        iterator = iter(documents().pack(15, bins=4, meta=("name",)).apply(read))
+        rows, errors = [], []
+        while True:
+            try:
+                rows.append(next(iterator))
+            except StopIteration:
+                break
+            except PipelineError as error:
+                errors.append(str(error))
+    long = {n for n in range(COUNT) if len(document(n)["tokens"]) > 15}
+    assert len(errors) == len(long) > 0
+    assert all("'tokens' has 16 tokens" in text for text in errors)
+    kept = {token: 1 for token in EVERYTHING if token // 1000 not in long}
+    assert tokens(rows) == kept
 
 
 def test_tasks_count_together() -> None:
