@@ -17,7 +17,7 @@ PROGRAMS = re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
 
 def test_the_programs_run() -> None:
     """The programs of the page run, one after the other. Each query of the mask sees
-    its own document, up to itself.
+    its own document, up to itself, and no target is one of another document.
     """
     names: dict[str, Any] = {}
     for program in PROGRAMS:
@@ -25,6 +25,11 @@ def test_the_programs_run() -> None:
     mask, row = names["mask"], names["row"]
     first = row["tokens_segment_ids"] == 1
     assert mask[first].sum() == first.sum() * (first.sum() + 1) // 2
+    sizes = np.bincount(row["tokens_segment_ids"])
+    used = sizes[1:].sum()
+    assert (names["targets"][names["weights"]] == row["tokens"][1:][names["weights"]]).all()
+    assert names["weights"].sum() == used - (len(sizes) - 1)
+    assert np.diff(names["cu_seqlens"]).tolist() == [*sizes[1:], *sizes[:1][sizes[:1] > 0]]
     assert names["cost"](row) == sum(
         int(n) ** 2 for n in np.bincount(row["tokens_segment_ids"])[1:]
     )

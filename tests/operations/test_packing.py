@@ -154,7 +154,7 @@ def test_no_token_is_lost_or_repeated(
     assert most is None or all(len(row["name"]) <= most for row in found)
 
 
-@settings(max_examples=how_many(12, 150), deadline=None)
+@settings(max_examples=how_many(12, 60), deadline=None)
 @given(
     st.lists(st.integers(0, 14), min_size=50, max_size=50),
     POLICIES,
@@ -348,7 +348,8 @@ NAMED = Dataset.from_list([{"tokens": [1, 2], "name": 0}])
         (lambda: NUMBERS.pack(4, pad=1.5), "pad must be an int, got 1.5"),
         (lambda: NUMBERS.pack(4, pad=2**70), "Invalid `pad`"),
         (lambda: NUMBERS.pack(4, eos={"x": 1}), "eos has values for"),
-        (lambda: NUMBERS.pack(4, meta="x"), "meta must be a sequence of names"),
+        (lambda: NUMBERS.pack(4, meta="x"), "meta must be a list or tuple"),
+        (lambda: NUMBERS.pack(4, meta=7), "meta must be a list or tuple"),
         (lambda: NUMBERS.pack(4, meta=("tokens",)), "two leaves the names"),
         (lambda: NUMBERS.pack({"x": 4}), "takes the leaves .'x'."),
         (lambda: NAMED.pack(4), "would lose the leaves .'name'."),

@@ -231,8 +231,8 @@ class Batches(Transformations[D]):
         cuts = policy == "concat"
         fates = ("split",) if cuts else ("error", "split", "truncate", "drop")
         fate = fates[0] if overflow is None else word_of(fates)("overflow", overflow)
-        if isinstance(meta, str) or not all(isinstance(one, str) for one in meta):
-            refuse("meta", meta, "a sequence of names of leaves")
+        if type(meta) not in (list, tuple) or not all(isinstance(one, str) for one in meta):
+            refuse("meta", meta, "a list or tuple of names of leaves")
         outputs = [one + end for one in names for end in ("", "_segment_ids", "_positions")]
         double = {one for one in (*outputs, *meta) if [*outputs, *meta].count(one) > 1}
         if double:
