@@ -20,9 +20,9 @@ from tests.test_house import (  # noqa: F401  # pytest finds the fixture
     walked,
 )
 
-CODE = 69_009
+CODE = 69_461
 """Lines of code in ``zmqdata/``, without docstrings, comments and blanks."""
-MODULES = 485
+MODULES = 486
 """Number of its modules."""
 SLACK = 40
 """Lines by which the package may be smaller before the figure must follow."""

@@ -240,6 +240,14 @@ def test_marks_and_padding() -> None:
     assert row["targets"].dtype == np.int64
 
 
+def test_bools_are_packed() -> None:
+    """A leaf of bools, such as the mask of a loss, stays one."""
+    dataset = Dataset.range(1, 3).map(lambda n: {"tokens": np.full(n, n), "loss": np.full(n, True)})
+    [row], _ = rows(dataset.pack({"tokens": 4, "loss": 4}))
+    assert row["loss"].tolist() == [True, True, True, False]
+    assert row["loss"].dtype == bool
+
+
 def test_values_of_meta_belong_to_segments() -> None:
     """A leaf of ``meta`` has a row for each segment: an array of single values, a
     ragged tensor of arrays. Pieces of a document have its value each.
@@ -346,6 +354,8 @@ NAMED = Dataset.from_list([{"tokens": [1, 2], "name": 0}])
         (lambda: NUMBERS.pack(4, max_sequences=0), "Number of sequences must be greater"),
         (lambda: NUMBERS.pack(4, rest="x"), "`rest` must be 'yield' or 'drop'"),
         (lambda: NUMBERS.pack(4, pad=1.5), "pad must be an int, got 1.5"),
+        (lambda: NUMBERS.pack(4, pad=None), "pad must be an int, got None"),
+        (lambda: NUMBERS.pack(4, bos=[1]), "bos must be an int"),
         (lambda: NUMBERS.pack(4, pad=2**70), "Invalid `pad`"),
         (lambda: NUMBERS.pack(4, eos={"x": 1}), "eos has values for"),
         (lambda: NUMBERS.pack(4, meta="x"), "meta must be a list or tuple"),

@@ -374,10 +374,9 @@ def by_leaf(
     unknown = sorted(map(str, given.keys() - set(leaves)))
     if unknown:
         raise ValueError(f"{name} has values for {unknown}, and `length` has only {[*leaves]}")
+    kept = (bool, type(default))
     found = [given.get(leaf, default) for leaf in leaves]
-    return tuple(
-        [one if one is None or isinstance(one, bool) else integer(name, one) for one in found]
-    )
+    return tuple([one if isinstance(one, kept) else integer(name, one) for one in found])
 
 
 def buckets(boundaries: Any, sizes: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:

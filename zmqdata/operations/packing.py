@@ -1,9 +1,9 @@
 """pack: sequences side by side in rows of a fixed length, with numbers of segments and
 positions.
 
-``Packer`` decides which pieces of which documents share a bin. It knows lengths alone,
-and is pure. The node describes the operation, and the iterator pulls documents, checks
-them and fills the arrays of a bin when it comes out.
+``Packer`` decides which segments share a bin. It knows lengths and numbers alone, and
+is pure. The node describes the operation. The iterator pulls documents, checks them,
+and fills the arrays of a bin when it comes out.
 
 Decision 0058.
 """
