@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from itertools import chain
+from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,16 @@ from hypothesis import strategies as st
 
 import zmqdata
 from tests.counts import how_many
-from tests.iterators.checks import check_restore, provided, run
+from tests.iterators.checks import check_restore, outcomes, provided, run
 from zmqdata.dataset import Dataset
 from zmqdata.elements.ragged import RaggedTensor, RaggedTensorSpec
 from zmqdata.elements.specs import UNKNOWN_CARDINALITY, TensorSpec
-from zmqdata.errors import PipelineError
+from zmqdata.errors import FailedPreconditionError, PipelineError
 from zmqdata.iterators.base import make_iterator
 from zmqdata.iterators.context import Context
-from zmqdata.nodes.base import Node, every_node
+from zmqdata.iterators.inputs import UnaryIterator
+from zmqdata.iterators.states import Bookmark, plain_state
+from zmqdata.nodes.base import Node, Unary, every_node
 from zmqdata.operations.packing import Packer, Segment
 from zmqdata.operations.sharding import shard_statically
 from zmqdata.pipelines.fingerprints import fingerprint
@@ -183,6 +186,94 @@ def test_it_resumes_exactly_at_every_element(
         check_restore(packed.node, provided([[(0, 20), (30, 50)]]))
     else:
         check_restore(packed.node)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneWay(Unary):
+    """Yields its input, as a client that shares a job: it cannot return to a place
+    after it went on.
+    """
+
+
+@make_iterator.register(OneWay)
+class OneWayIterator(UnaryIterator):
+    """Yields its input, and counts the elements."""
+
+    def __init__(self, node: OneWay, context: Context) -> None:
+        super().__init__(node, context)
+        self.place = 0
+
+    def __next__(self) -> Any:
+        element = next(self._input)
+        self.place += 1
+        return element
+
+    def state(self) -> Any:
+        return OneWayBookmark(self)
+
+
+class OneWayBookmark(Bookmark):
+    """Place that is known as long as the iterator is there."""
+
+    def __init__(self, iterator: OneWayIterator) -> None:
+        self._iterator, self._place = iterator, iterator.place
+        self._state = iterator._input.state()
+
+    def plain(self) -> Any:
+        if self._iterator.place != self._place:
+            raise FailedPreconditionError("it went on")
+        return self._state
+
+
+@settings(max_examples=how_many(10, 60), deadline=None)
+@given(
+    st.lists(st.integers(0, 14), min_size=50, max_size=50),
+    POLICIES,
+    st.integers(2, 9),
+    st.integers(1, 4),
+    st.lists(st.integers(0, 6), max_size=12),
+)
+def test_documents_that_cannot_come_again_are_in_the_state(
+    sizes: list[int], way: tuple[Any, Any], length: int, bins: int, pauses: list[int]
+) -> None:
+    """Behind an input that cannot go back, a state has the contents of the documents
+    held, and no others; restored again and again, what follows is equal.
+    """
+    policy, overflow = way
+    whole = documents(sizes, with_targets=True)
+    node = Dataset(OneWay(inputs=(whole.node,))).pack(
+        {"tokens": length, "targets": length},
+        policy=policy,
+        overflow=overflow,
+        bins=bins,
+        eos=99,
+        meta=("name",),
+    )
+    iterator, expected = make_iterator(node.node, Context()), run(node.node, Context(), 9999)
+    seen: list[Any] = []
+    for pause in [*pauses, 999]:
+        seen += islice(outcomes(iterator), pause)
+        state = msgspec.msgpack.encode(plain_state(iterator.state()))
+        iterator = make_iterator(node.node, Context())
+        iterator.restore(msgspec.msgpack.decode(state))
+    assert seen == expected
+
+
+def test_contents_without_a_plain_form_are_refused() -> None:
+    """If documents can be neither pulled again nor saved, the reason of the input is
+    the error.
+    """
+    node = OneWay(inputs=(documents([3, 3]).map(with_object).node,))
+    iterator = make_iterator(Dataset(node).pack(8, meta=("name",), rest="drop").node, Context())
+    assert list(iterator) == []
+    state = make_iterator(Dataset(node).pack(4, meta=("name",)).node, Context())
+    next(state)
+    with pytest.raises(FailedPreconditionError, match="it went on"):
+        plain_state(state.state())
+
+
+def with_object(one: dict[str, Any]) -> dict[str, Any]:
+    return {**one, "name": np.array([{1}], object)}
 
 
 def test_first_fit_takes_the_oldest_bin_with_room() -> None:

@@ -10,8 +10,9 @@ Decision 0058.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import accumulate
 from operator import add, ge, sub
 from typing import Any, ClassVar
@@ -23,14 +24,16 @@ from zmqdata.elements.ragged import RaggedTensor, RaggedTensorSpec, array_of_row
 from zmqdata.elements.shapes import dtype_name
 from zmqdata.elements.specs import TensorSpec, spec_of
 from zmqdata.elements.untyped import holds_untyped, is_untyped_spec
-from zmqdata.errors import InvalidArgumentError, WrongTypeError
+from zmqdata.errors import FailedPreconditionError, InvalidArgumentError, WrongTypeError
 from zmqdata.failures.exceptions import FAILURES
 from zmqdata.iterators.base import ElementIterator, make_iterator
 from zmqdata.iterators.calling import failure
+from zmqdata.iterators.carried import NotPlainError, from_plain, to_plain
 from zmqdata.iterators.context import Context
 from zmqdata.iterators.element_maker import ElementMaker
 from zmqdata.iterators.inputs import input_iterator
 from zmqdata.iterators.stacking import stack_leaves
+from zmqdata.iterators.states import Bookmark, holds_bookmark, plain_state
 from zmqdata.iterators.trail import Trail
 from zmqdata.nodes.base import Infer, Unary, in_label, unless_infinite
 
@@ -348,8 +351,8 @@ def _difference(first: Sizes, second: Sizes) -> Sizes:
 class PackIterator(ElementIterator):
     """Packs the documents of its input.
 
-    The state holds the numbers of the documents in open bins, and where the pieces of
-    cut documents begin. Restoring pulls them again from the oldest on.
+    The state holds the numbers of the documents in open bins, and the places at which
+    parts of documents begin. Restoring pulls them again from the oldest on.
     """
 
     def __init__(self, node: Pack, context: Context) -> None:
@@ -412,11 +415,10 @@ class PackIterator(ElementIterator):
         except FAILURES as error:
             raise failure(self._node, error, f"element {number}") from error
         if not is_left_out:
-            self._place(number, content, self._none)
+            self._place(Segment(number, self._none, self._placed(content), content))
 
-    def _place(self, number: int, content: Content, starts: Sizes) -> None:
-        self._document = Segment(number, starts, self._placed(content), content)
-        self._coming = self._packer.place(self._document)
+    def _place(self, document: Segment) -> None:
+        self._document, self._coming = document, self._packer.place(document)
 
     def _count(self, name: str, amount: float = 1.0) -> None:
         self._counts.add(f"pack/{name}", amount)
@@ -449,8 +451,9 @@ class PackIterator(ElementIterator):
                 if before or behind:
                     arrays[place] = np.concatenate([*before, arrays[place], *behind])
         values = [leaves[name] for name in node.meta]
-        kinds = [(array.dtype, None) for array in arrays]
-        return arrays, values, [*kinds, *map(_kind, node.meta, values)]
+        for name, value in zip(node.meta, values, strict=True):
+            check_meta(name, spec_of(value))
+        return _content_of(arrays, values)
 
     def _is_left_out(self, sizes: list[int]) -> bool:
         """Return True if a document is left out, and count it."""
@@ -520,24 +523,22 @@ class PackIterator(ElementIterator):
     # --- states
 
     def state(self) -> Any:
-        trail, bins, document = self._trail.state(), self._packer.bins, self._document
-        segments = [part for found in bins for part in found.segments]
-        numbers = np.array([part.number - trail[0] for part in segments], "<u4")
-        return [
-            trail,
-            numbers.tobytes(),
-            [len(found.segments) for found in bins],
-            [[at, *part.starts] for at, part in enumerate(segments) if any(part.starts)],
-            document and [document.number, *document.starts],
-            self._ended,
-        ]
+        bins, document = self._packer.bins, self._document
+        held = [part for found in bins for part in found.segments]
+        held += [replace(document)] if document is not None else []
+        counts = [len(found.segments) for found in bins]
+        make, trail = partial(_packed_state, held, counts, self._ended), self._trail.state()
+        if not holds_bookmark(trail[1]):
+            return make(trail)
+        here = [self._trail.pulled, self._trail.source.state(), self._trail.pulled]
+        return PackBookmark(partial(make, trail), partial(make, here))
 
     def restore(self, state: Any) -> None:
-        trail, packed, counts, cuts, document, self._ended = state
-        numbers = [trail[0] + offset for offset in np.frombuffer(packed, "<u4").tolist()]
-        wanted = {*numbers, *(document or ())[:1]}
-        again = self._trail.restore(trail, wanted)
-        found = {number: self._content(again[number]) for number in wanted}
+        trail, packed, counts, cuts, self._ended, contents = state
+        numbers = [trail[0] + offset for offset in np.frombuffer(packed, "<i4").tolist()]
+        found = {trail[0] + offset: _content_of(*from_plain(kept)) for offset, kept in contents}
+        again = self._trail.restore(trail, {*numbers} - found.keys())
+        found |= {number: self._content(again[number]) for number in {*numbers} - found.keys()}
         starts = {at: tuple(first) for at, *first in cuts}
         segments = [
             Segment(number, starts.get(at, self._none), self._placed(found[number]), found[number])
@@ -547,9 +548,8 @@ class PackIterator(ElementIterator):
             number = self._packer.open()
             for segment in segments[end - count : end]:
                 self._packer.put(number, segment)
-        if document:
-            number, *first = document
-            self._place(number, found[number], tuple(first))
+        for document in segments[sum(counts) :]:
+            self._place(document)
 
     @property
     def _none(self) -> Sizes:
@@ -559,11 +559,50 @@ class PackIterator(ElementIterator):
         self._trail.source.close()
 
 
-def _kind(name: str, value: Any) -> tuple[Any, ...]:
-    """Return the dtype of a value of ``meta``, and the shape that all must have."""
-    spec = spec_of(value)
-    check_meta(name, spec)
-    return (spec.dtype, *[None, *spec.shape[1:]][: len(spec.shape)])
+class PackBookmark(Bookmark):
+    """State of a packing that reads from the service. It has the contents of documents
+    if the client cannot return to them, because other clients read the job, too.
+
+    Args:
+        numbered: returns the state in which the client returns to the oldest document.
+        carried: returns the state in which the documents are contents.
+    """
+
+    def __init__(self, numbered: Callable[[], Any], carried: Callable[[], Any]) -> None:
+        self._numbered, self._carried = numbered, carried
+
+    def plain(self) -> Any:
+        try:
+            return plain_state(self._numbered())
+        except FailedPreconditionError as error:
+            try:
+                return plain_state(self._carried())
+            except NotPlainError:
+                raise error from None
+
+
+def _packed_state(held: list[Segment], counts: list[int], ended: bool, trail: list[Any]) -> Any:
+    """Return the state of a packing: the numbers of the documents held, and the
+    contents of those from before the place to which the input returns.
+    """
+    offsets = [part.number - trail[0] for part in held]
+    lost = {at: part.content for at, part in zip(offsets, held, strict=True) if at < 0}
+    return [
+        trail,
+        np.array(offsets, "<i4").tobytes(),
+        counts,
+        [[at, *part.starts] for at, part in enumerate(held) if any(part.starts)],
+        ended,
+        [[at, to_plain((tuple(found[0]), tuple(found[1])))] for at, found in lost.items()],
+    ]
+
+
+def _content_of(arrays: Iterable[Any], values: Iterable[Any]) -> Content:
+    arrays, values = [*arrays], [*values]
+    kinds: list[Any] = [(array.dtype, None) for array in arrays]
+    for spec in map(spec_of, values):
+        kinds.append((spec.dtype, *[None, *spec.shape[1:]][: len(spec.shape)]))
+    return arrays, values, kinds
 
 
 def _joined(values: list[Any], name: str) -> Any:

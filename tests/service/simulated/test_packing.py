@@ -79,6 +79,30 @@ def test_a_job_that_packs_resumes_with_more_workers(way: dict[str, Any], behind:
     assert tokens(before) + tokens(after) == EVERYTHING
 
 
+def test_clients_that_share_a_job_resume_with_the_documents_that_they_hold() -> None:
+    """Clients of a shared job do not receive the same documents again, so the state of
+    each has the documents in its open rows.
+    """
+
+    def datasets(cluster: WatchedService) -> list[Dataset]:
+        read = cluster.distribute("distributed_epoch", job_name="shared")
+        return [documents().apply(read).pack(16, bins=4, meta=("name",)) for _ in range(2)]
+
+    with WatchedService(2) as first:
+        iterators: list[DatasetIterator] = [*map(iter, datasets(first))]
+        found = [row for _ in range(20) for one in iterators for row in islice(one, 1)]
+        states = [iterator.state_dict() for iterator in iterators]
+        for iterator in iterators:
+            iterator.close()
+    assert all(state["position"][-1] for state in states), "no documents in a state"
+    with WatchedService(3) as second:
+        iterators = [*map(iter, datasets(second))]
+        for iterator, state in zip(iterators, states, strict=True):
+            iterator.load_state_dict(state)
+        found += [row for _ in range(COUNT) for one in iterators for row in islice(one, 1)]
+    assert tokens(found) == EVERYTHING
+
+
 def test_a_killed_worker_costs_no_token() -> None:
     """A task that continues on another worker packs as the first did."""
     with WatchedService(2) as service:
