@@ -270,14 +270,14 @@ def test_no_folder_holds_too_many_modules() -> None:
 
 def test_each_module_of_operations_is_a_family() -> None:
     """The folder of operations has one module for each family, whose iterators it
-    registers, and the analysis of static sharding.
+    registers, the analysis of static sharding, and how ``balance`` deals.
     """
     other = {
         path.stem
         for path in OPERATIONS.glob("*.py")
         if "@make_iterator.register" not in path.read_text(encoding="utf-8")
     }
-    assert other == {"__init__", "sharding"}
+    assert other == {"__init__", "sharding", "balance_plan"}
 
 
 def test_each_class_has_a_name_of_its_own() -> None:

@@ -122,6 +122,10 @@ def collated(elements: list[Any]) -> Any:
     return np.array([total(*x) if type(x) is tuple else total(x) for x in elements], np.int64)
 
 
+def batched_total(elements: list[Any]) -> Any:
+    return np.int64(sum(map(len, elements)))
+
+
 COUNT = Reducer(lambda key: 0, lambda count, x: count + 1, np.int64)
 SEQUENCE = [np.arange(place) for place in range(5)]
 
@@ -325,6 +329,29 @@ STEPS: list[Step] = [
             ds.map(total)
             .map(steps_of)
             .pack(n + 1, policy="concat", eos=9, rest="drop" if n > 2 else "yield")
+        )
+    ),
+    lambda n: (
+        lambda ds: ds.map(total).balance(2, cost=fail_at_three, batch_size=n + 1, window=2, seed=n)
+    ),
+    lambda n: (
+        lambda ds: (
+            ds.map(total)
+            .map(steps_of)
+            .balance(n + 1, cost=len, max_cost=4, window=1, oversize=("alone", "drop")[n % 2])
+            .map(total)
+        )
+    ),
+    lambda n: (
+        lambda ds: (
+            ds.map(total)
+            .map(steps_of)
+            .balance(2, cost=len, batch_size=2, collate_fn=batched_total, drop_remainder=n > 2)
+        )
+    ),
+    lambda n: (
+        lambda ds: ds.balance(
+            2, cost=total, batch_size=1, window=2, steps=True, collate_fn=collated
         )
     ),
     lambda n: lambda ds: ds.take(n),

@@ -545,3 +545,21 @@ def test_a_pause_lasts_ten_steps_and_a_second(
     second, although an element is there.
     """
     assert is_paused(LoopMeasures(waiting=waiting, pace=pace, idle=idle)) is pauses
+
+
+@pytest.mark.parametrize(("bound", "told"), [(1.24, True), (1.05, False)])
+def test_steps_that_cannot_be_equal(bound: float, told: bool) -> None:
+    """The advice names the remedies if single elements cost more than mean batches."""
+    counts = {"balance/bound": 50 * bound, "balance/means": 50.0}
+    advice = judge(Situation(FED, two(making=1.0), counted_here=counts)).advice
+    assert ("1.24 times the mean" in advice) is told
+    assert ("a larger `window`, or `max_cost`" in advice) is told
+
+
+def test_advice_on_consumers_names_the_remedy() -> None:
+    """Advice on a consumer that others wait for leads to the page on balancing."""
+    others = (ConsumerPace(1, step=0.001, waits=True),)
+    slow = Situation(replace_node(FED, waiting=0.0), two(), others=others, consumer=0)
+    verdict = judge(slow)
+    assert verdict.word == STRAGGLER
+    assert "the page 'Why do my ranks wait for each other?' says how" in verdict.advice

@@ -23,6 +23,7 @@ from zmqdata.client.options import (
     ReadOptions,
     RegisteredArguments,
     ShardingPolicy,
+    check_consumers,
     check_dataset_id,
     check_placement,
     check_rounds,
@@ -40,7 +41,7 @@ from zmqdata.client.registration import (
 )
 from zmqdata.client.repetitions import Repetitions
 from zmqdata.client.runs import DatasetRun, run_of_process
-from zmqdata.client.splitting import check_losses, check_splitting
+from zmqdata.client.splitting import check_losses, check_splitting, check_steps, consumers_of
 from zmqdata.config.checks import Compression, Finite, check_timeout
 from zmqdata.config.endpoints import Service, parse_service
 from zmqdata.config.settings import takes
@@ -297,6 +298,8 @@ def placing_of(options: ReadOptions, original: Node | None) -> Placing | None:
 
 @make_iterator.register(DataServiceDataset)
 def _read(node: DataServiceDataset, context: Context) -> ElementIterator:
+    check_consumers(node.options, node.registration.description.units.consumers, is_read=True)
+
     def serve() -> ServiceIterator:
         return node.iterator_with(ServiceIterator, context)
 
@@ -358,6 +361,8 @@ def distribute(given: DistributeArguments) -> Callable[[Dataset], Dataset]:
             )
         if options.processing_mode is ShardingPolicy.DYNAMIC:
             check_parts(dataset.node)
+        check_steps(dataset.node, options.processing_mode)
+        check_consumers(options, consumers_of(dataset.node))
         check_splitting(dataset.node, options.processing_mode, options.num_tasks)
         registration = registration_of(
             dataset.node,
@@ -407,6 +412,8 @@ def for_consumer(
     )
     check_rounds(options)
     check_placement(options)
+    named = replace(options, names_consumer=True)
+    check_consumers(named, node.registration.description.units.consumers)
     return Dataset(
         replace(
             node,
@@ -469,6 +476,7 @@ def register_dataset(
     if dataset_id is not None:
         check_dataset_id(dataset_id)
     check_timeout("dispatcher_timeout", dispatcher_timeout)
+    check_steps(dataset.node)
     registration = registration_of(
         dataset.node, endpoint, validate_compression(compression), dispatcher_timeout, ship
     )
@@ -520,6 +528,7 @@ def from_dataset_id(given: RegisteredArguments) -> Dataset:
     if description.element_spec is not None:
         element_spec = agreed_spec(element_spec, description.element_spec, dataset_id)
     check_losses(description.losses, options.processing_mode, options.num_tasks)
+    check_consumers(options, description.units.consumers)
     name = None if options.job_name is None else _name_within(dataset_id, options.job_name)
     codec = cast("Compression | None", validate_compression(description.compression))
     options = replace(options, job_name=name, compression=codec)

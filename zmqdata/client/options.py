@@ -513,6 +513,30 @@ def check_rounds(options: ReadOptions) -> None:
         )
 
 
+def check_consumers(options: ReadOptions, dealt: int | None, *, is_read: bool = False) -> None:
+    """Raise an error if ``balance`` deals to another number of consumers than read.
+
+    Args:
+        options: the options of the job.
+        dealt: number of consumers among whom the pipeline deals; None: any number.
+        is_read: True if the job is about to be read, so that consumers must be known.
+
+    Raises:
+        InvalidArgumentError: the numbers differ, or nothing says who reads.
+    """
+    count = options.num_consumers
+    is_unknown = count is None or (count == 1 and not options.names_consumer)
+    if dealt is None or count == dealt or (is_unknown and (not is_read or dealt == 1)):
+        return
+    given = "no `num_consumers`" if is_unknown else f"num_consumers={count}"
+    raise InvalidArgumentError(
+        f"balance() deals batches to {dealt} consumers, and {given} of `distribute` or `Loader` "
+        "reads them. Batch i of a step is for consumer i, so both numbers must be the same. Pass "
+        f"num_consumers={dealt} and `consumer_index`, use a `zmqdata.torch.Loader` in each of "
+        f"{dealt} ranks, or call balance(..., steps=True) for a program that deals steps itself"
+    )
+
+
 def check_placement(options: ReadOptions) -> None:
     """Raise an error if ``placement="auto"`` is combined with an argument that only the
     service can honour.

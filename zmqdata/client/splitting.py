@@ -19,12 +19,15 @@ from zmqdata.config.settings import warn_user
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.nodes.base import Node, every_node, source_nodes
 from zmqdata.nodes.parts import is_single, part_of, split_sources
+from zmqdata.operations.balancing import Balance
 from zmqdata.operations.batch import Batch
 from zmqdata.operations.limits import Enumerate, Skip, Take
 from zmqdata.operations.loading import SavedDatasets
+from zmqdata.operations.mapping import Map
 from zmqdata.operations.nested import FlatMap
+from zmqdata.operations.prefetch import Prefetch
 from zmqdata.operations.repeat import Repeat
-from zmqdata.operations.selections import Shard
+from zmqdata.operations.selections import Shard, WithOptions
 from zmqdata.operations.shuffle import Shuffle
 from zmqdata.operations.unbatch import MapBatches
 from zmqdata.splits import IndexSplits, SplitSource
@@ -70,7 +73,7 @@ def units_of(node: Node, sources: Sequence[SplitSource]) -> m.DatasetUnits:
     made = [getattr(getattr(one, "function", None), DATASET_NAME, "") for one in every_node(node)]
     read = [*filter(None, made)][:1] or [one.label.partition(" at ")[0] for one in found]
     origin = ", ".join(filter(None, [node.site, *read[:MOST_NAMES]]))
-    return m.DatasetUnits(node.batch_rows, splits, origin[:LONGEST_ORIGIN])
+    return m.DatasetUnits(node.batch_rows, splits, origin[:LONGEST_ORIGIN], consumers_of(node))
 
 
 def check_losses(losses: m.SplitLosses, policy: ShardingPolicy, num_tasks: int | None) -> None:
@@ -181,6 +184,9 @@ def counts_by_task(node: Node, tasks: int) -> list[int] | None:
         count = source.count if isinstance(source, IndexSplits) else None
         return None if count is None else [len(range(task, count, tasks)) for task in range(tasks)]
     is_batch = isinstance(node, Batch) and not isinstance(node, MapBatches)
+    if isinstance(node, Balance) and node.batch_size is not None:
+        found = counts_by_task(node.inputs[0], tasks)
+        return None if found is None else [*map(node.batches_of, found)]
     is_known = is_batch or node.is_one_to_one or isinstance(node, (Shuffle, Repeat))
     counts = counts_by_task(node.inputs[0], tasks) if is_known else None
     if counts is None or node.is_one_to_one or isinstance(node, Shuffle):
@@ -190,3 +196,63 @@ def counts_by_task(node: Node, tasks: int) -> list[int] | None:
     assert isinstance(node, Batch)
     missing = 0 if node.drop_remainder else node.batch_size - 1
     return [(count + missing) // node.batch_size for count in counts]
+
+
+def balance_of(node: Node) -> Balance | None:
+    """Return the first ``balance`` of a pipeline; None if it has none."""
+    found = [one for one in every_node(node) if isinstance(one, Balance)]
+    return found[-1] if found else None
+
+
+def consumers_of(node: Node) -> int | None:
+    """Return the number of consumers among whom a pipeline deals its elements, step by
+    step; None: any number.
+    """
+    balance = balance_of(node)
+    return None if balance is None or balance.steps else balance.num_consumers
+
+
+def check_steps(node: Node, policy: ShardingPolicy | None = None) -> None:
+    """Refuse what tears the steps of ``balance``: operations between it and
+    ``distribute``, and a policy that selects elements.
+
+    Args:
+        node: the pipeline.
+        policy: the policy under which it is read; None: not known yet.
+
+    Raises:
+        InvalidArgumentError: steps would be torn.
+    """
+    balance = balance_of(node)
+    if balance is None:
+        return
+    width, current = 1 if balance.steps else balance.num_consumers, node
+    while current is not balance:
+        reason = _tears(current, balance, width)
+        if reason:
+            raise InvalidArgumentError(
+                f"{current.label} stands between {balance.label} and distribute(), and {reason}. "
+                "There, only map without on_error='skip', prefetch, repeat, and take and skip of "
+                "whole steps may stand. Call it before balance()"
+            )
+        current = current.inputs[0]
+    if width > 1 and policy in (ShardingPolicy.DATA, ShardingPolicy.FILE_OR_DATA):
+        raise InvalidArgumentError(
+            f"ShardingPolicy.{policy.name} gives each worker every n-th element, which tears the "
+            f"steps of {balance.label}. Use ShardingPolicy.DYNAMIC, or FILE for files"
+        )
+
+
+def _tears(node: Node, balance: Balance, width: int) -> str:
+    """Return why a node behind ``balance`` tears its steps; "" if it does not."""
+    if isinstance(node, (Take, Skip)):
+        whole = not selects(node) or node.count % width == 0
+        return "" if whole else f"{node.count} is no multiple of the {width} batches of a step"
+    if isinstance(node, Repeat):
+        whole = node.count in (0, 1) or width == 1 or balance.drop_remainder
+        rest = "a pass may end with less than a step, before the next one begins. Pass "
+        return "" if whole else f"{rest}drop_remainder=True to balance(), or repeat before it"
+    is_whole = isinstance(node, (Map, Prefetch, WithOptions)) and node.is_one_to_one
+    if is_whole and node.is_deterministic:
+        return ""
+    return "may change which batches make a step"

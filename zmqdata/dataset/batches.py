@@ -13,10 +13,18 @@ from typing import Any, Literal
 import numpy as np
 
 from zmqdata import operations
-from zmqdata.config.checks import at_least, integer, positive, refuse, word_of
-from zmqdata.dataset.arguments import flag, optional_spec
+from zmqdata.config.checks import (
+    at_least,
+    function,
+    integer,
+    optional_seed,
+    positive,
+    refuse,
+    word_of,
+)
+from zmqdata.dataset.arguments import call_site, flag, number, optional_spec
 from zmqdata.dataset.parts import D
-from zmqdata.dataset.refusals import check_padding, check_rows
+from zmqdata.dataset.refusals import check_collate_call, check_cost, check_padding, check_rows
 from zmqdata.dataset.transforms import Transformations
 from zmqdata.elements.ragged import splits_dtype
 from zmqdata.nodes.base import known_spec
@@ -311,6 +319,107 @@ class Batches(Transformations[D]):
             no_padding=bool(no_padding),
             drop_remainder=flag("drop_remainder", drop_remainder),
         )
+
+    def balance(
+        self,
+        num_consumers: int,
+        *,
+        cost: Callable[..., Any] | str,
+        batch_size: int | None = None,
+        max_cost: float | None = None,
+        window: int = 16,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        oversize: Literal["error", "alone", "drop"] = "error",
+        steps: bool = False,
+        drop_remainder: bool = False,
+        seed: int | None = None,
+    ) -> D:
+        """Make batches of nearly equal cost for consumers that read in step, such as
+        the ranks of a training: a step is as slow as its dearest batch.
+
+        ``num_consumers`` batches in a row are a step, and batch i is for consumer i, as
+        ``distribute`` and ``zmqdata.torch.Loader`` deal them. Elements of like cost
+        meet in a step, unless ``window=1``.
+
+        Args:
+            num_consumers: number of consumers, and of batches in a step.
+            cost: called with each element on the worker, a plain tuple as several
+                arguments; returns a finite number of at least 0. Or the name of a leaf
+                of a dict, whose length counts.
+            batch_size: number of elements in a batch.
+            max_cost: maximum cost of a batch; the batches of a step then differ in
+                number. Either is given, not both.
+            window: number of steps that are balanced together. A window ends early at
+                256 MB or 100,000 elements, and has at least a step.
+            collate_fn: makes a batch of the list of its elements, as in ``batch``.
+                None: elements are stacked; arrays of different lengths, and the leaf
+                that ``cost`` names, become a ``RaggedTensor``.
+            oversize: fate of an element dearer than ``max_cost``: ``"error"``;
+                ``"alone"`` makes a batch of it, in a step of such batches if the window
+                has enough; ``"drop"`` leaves it out and counts it.
+            steps: True to yield each step as a tuple, for a program that deals the
+                batches itself.
+            drop_remainder: True to leave out, and count, the elements at the end that
+                make no full step. False: if they suffice for a batch each, they make a
+                last step, whose batches differ by at most one element. Otherwise each
+                is a batch of its own, which ``finite`` of ``distribute`` deals, drops
+                or pads.
+            seed: fixes the order of steps and batches; None: drawn for each iterator,
+                by ``set_random_seed``, or for the service's job.
+
+        Raises:
+            ValueError: an argument has an invalid value, or neither or both of
+                ``batch_size`` and ``max_cost`` are given.
+            InvalidArgumentError: the dataset is distributed already, or its elements
+                are known to have no leaf of the name ``cost``.
+            PipelineError: (from iterators) ``cost`` or ``collate_fn`` fails, or an
+                element is too dear. The text has the number of the element.
+
+        >>> from zmqdata.dataset import Dataset
+        >>> lengths = Dataset.from_tensor_slices([9, 1, 5, 4])
+        >>> pairs = lengths.balance(2, cost=int, batch_size=2, seed=1)
+        >>> sorted(int(batch.sum()) for batch in pairs)
+        [9, 10]
+
+        Has no counterpart in tf.data. With the service, each task balances its own
+        elements. Iterator states hold numbers, not elements: restoring reads up to two
+        windows again, and calls ``cost`` again for elements that wait for a batch.
+        """
+        if (batch_size is None) == (max_cost is None):
+            raise ValueError(
+                "balance() takes either batch_size, the number of elements of each batch, or "
+                f"max_cost, their cost; got batch_size={batch_size!r} and max_cost={max_cost!r}. "
+                "Pass exactly one of them"
+            )
+        if oversize not in ("error", "alone", "drop") or (max_cost is None and oversize != "error"):
+            raise ValueError(
+                "oversize must be 'error', 'alone' or 'drop', and the latter two need `max_cost`; "
+                f"got {oversize!r}"
+            )
+        budget = None if max_cost is None else number("max_cost", max_cost)
+        if budget == 0:
+            raise ValueError(f"max_cost must be above 0, got {max_cost!r}")
+        check_cost(self._node, cost)
+        parameters: dict[str, Any] = {
+            "num_consumers": positive("Number of consumers", "num_consumers", num_consumers),
+            "cost": cost if isinstance(cost, str) else self._called("cost", cost),
+            "batch_size": None
+            if batch_size is None
+            else positive("Batch size", "batch_size", batch_size),
+            "max_cost": budget,
+            "window": positive("Window", "window", window),
+            "oversize": oversize,
+            "steps": flag("steps", steps),
+            "drop_remainder": flag("drop_remainder", drop_remainder),
+            "seed": optional_seed(seed),
+        }
+        family = operations.balancing
+        if collate_fn is None:
+            return self._then(family.Balance, **parameters)
+        check_collate_call(function("collate_fn", collate_fn))
+        lists = family.Balance(inputs=(self._node,), site=call_site(), in_lists=True, **parameters)
+        made = family.OfEach(collate_fn) if steps else collate_fn
+        return self._wrap(family.BalancedCollate(inputs=(lists,), site=lists.site, function=made))
 
     def map_batches(
         self,

@@ -25,7 +25,7 @@ from zmqdata.elements.specs import (
     merge_joined_specs,
 )
 from zmqdata.errors import InvalidArgumentError, WrongTypeError
-from zmqdata.nodes.base import Node, function_name, known_spec
+from zmqdata.nodes.base import Node, every_node, function_name, known_spec
 from zmqdata.peeking import counted, misfit, parameters_of, returned_class
 
 # --- calls of functions
@@ -352,4 +352,34 @@ def check_comparable(spec: Any) -> None:
         raise TypeError(
             f"unique() does not support type {dtype_name(spec.dtype)} -- only integers and texts "
             "are supported. Make a key with map(), or a float as text"
+        )
+
+
+def check_cost(node: Node, cost: Any) -> None:
+    """Raise if ``balance`` is known not to be able to deal elements of a pipeline by a
+    cost.
+
+    Args:
+        node: the pipeline.
+        cost: the function, or the name of a leaf.
+
+    Raises:
+        InvalidArgumentError: the pipeline is distributed, or the leaf does not exist
+            or has no length.
+    """
+    for one in every_node(node):
+        if one.runs_elsewhere:
+            raise InvalidArgumentError(
+                f"balance() stands after {one.label}, where each consumer has its own elements "
+                "only, and cannot exchange them with others. Call balance() before the dataset is "
+                "distributed"
+            )
+    spec = known_spec(node)
+    if not isinstance(cost, str) or spec is None:
+        return
+    leaf = spec.get(cost) if isinstance(spec, dict) else getattr(spec, cost, None)
+    if leaf is None or getattr(leaf, "shape", None) == ():
+        raise InvalidArgumentError(
+            f"balance() got cost={cost!r}, the name of a leaf whose length counts, and the "
+            f"elements are {spec}. Name a leaf of a dict, with an axis, or pass a function"
         )

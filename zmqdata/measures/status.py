@@ -425,6 +425,10 @@ RATIOS: dict[str, tuple[str, str]] = {
     "pack/fill": ("pack/tokens", "pack/room"),
     "pack/padding": ("pack/padded", "pack/room"),
     "pack/sequences_per_bin": ("pack/sequences", "pack/bins"),
+    "balance": ("balance/dearest", "balance/means"),
+    "balance_in_order": ("balance/in_order", "balance/means"),
+    "balance_bound": ("balance/bound", "balance/means"),
+    "balance_fill": ("balance/filled", "balance/room"),
 }
 """Ratios of sums that operations count: the names of both sums, by the name of the
 ratio.

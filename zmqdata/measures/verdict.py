@@ -74,6 +74,12 @@ TAIL = 1.0
 """Seconds that a loop must have waited lately if the end of a pass counts as held up by
 its last splits.
 """
+UNBALANCED = 1.1
+"""Bound of `balance`, divided by the mean batch, above which it is mentioned."""
+DEARER = (
+    "If its batches cost more than the others', call balance() before distribute(): the page 'Why "
+    "do my ranks wait for each other?' says how."
+)
 EVENTS = "See the newest warnings in `zmqdata top`, and the logs of the workers."
 COLD = 0.2
 """Share of the time that the first element may take without being mentioned."""
@@ -140,9 +146,9 @@ def judge(situation: Situation) -> Verdict:
     node = dominant(situation.tasks)
     word, advice = _not_waiting(situation) if is_fed else _waiting(situation)
     need = needed_workers(situation)
-    cold = _cold_start(situation)
     # The names of functions and workers are in it, and it is shown in terminals.
-    text = printable(f"{advice} {cold}" if cold else advice)
+    more = filter(None, (_cold_start(situation), _unequal_steps(situation)))
+    text = printable(" ".join([advice, *more]))
     label, share = ("", 0.0) if node is None else (node.node, node.share)
     return Verdict(word, text, label, share, need)
 
@@ -161,7 +167,7 @@ def _not_waiting(situation: Situation) -> tuple[str, str]:
         return STRAGGLER, (
             f"This consumer ({situation.consumer}) takes {shown_seconds(situation.step)} for a "
             f"step, the others {shown_seconds(usual)}: they wait for it. Look at this process and "
-            "its machine."
+            f"its machine. {DEARER}"
         )
     return COMPUTE_BOUND, (
         f"The input keeps up: {waits}, and its own step takes {shown_seconds(situation.step)}. "
@@ -360,7 +366,7 @@ def _slow_consumer(situation: Situation) -> tuple[str, str] | None:
         f"Consumer {slowest.consumer} takes {shown_seconds(slowest.step)} for a step, this one "
         f"{shown_seconds(situation.step)}. The workers wait for consumer {slowest.consumer}, so "
         f"the loop waits {shown_share(situation.wait_share)} of its time. Look at the process of "
-        "that consumer and at its machine."
+        f"that consumer and at its machine. {DEARER}"
     )
 
 
@@ -407,6 +413,18 @@ def _cold_start(situation: Situation) -> str:
     return (
         f"The first element took {first:.1f} s, which is not counted: begin the next pass earlier, "
         "or keep workers running between passes."
+    )
+
+
+def _unequal_steps(situation: Situation) -> str:
+    counts = situation.counts
+    bound = counts.get("balance/bound", 0.0) / (counts.get("balance/means") or 1.0)
+    if bound <= UNBALANCED:
+        return ""
+    return (
+        f"No dealing makes the dearest batches of these steps cheaper than {bound:.3g} times the "
+        "mean, because single elements cost more than a mean batch. Pass balance() a larger "
+        "`window`, or `max_cost` instead of `batch_size`."
     )
 
 

@@ -146,6 +146,10 @@ class DatasetUnits(Discreet, frozen=True):
     """Line of the user's program that made the dataset, and what it reads, such as
     ``"train.py:12, ImageFolder"``.
     """
+    consumers: Number | None = None
+    """Number of consumers among whom the pipeline deals its elements, step by step;
+    None: any number.
+    """
 
 
 class DatasetDescription(Discreet, frozen=True):

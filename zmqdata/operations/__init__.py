@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from zmqdata.operations import arrow as arrow
+    from zmqdata.operations import balance_plan as balance_plan
+    from zmqdata.operations import balancing as balancing
     from zmqdata.operations import batch as batch
     from zmqdata.operations import cache as cache
     from zmqdata.operations import choices as choices

@@ -5,7 +5,7 @@ in ``iterators.stacking``.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, ClassVar
@@ -108,6 +108,41 @@ def ragged_axes(spec: Any, by_rule: bool) -> int:
     return max(varying, default=0)
 
 
+class BatchMaker:
+    """Makes batches of lists of elements of an operation's input.
+
+    Args:
+        node: the operation.
+        context: its context.
+    """
+
+    def __init__(self, node: Unary, context: Context) -> None:
+        self._node = node
+        self._maker = ElementMaker(node.input, context)
+        self._has_none = False  # True once a leaf of a batch was None
+
+    def made(
+        self, elements: list[Any], join: Callable[[list[Any]], Any], called_for: str = ""
+    ) -> Any:
+        """Return the batch of some elements.
+
+        Args:
+            elements: the elements.
+            join: makes a batch of elements.
+            called_for: as for ``failure``.
+        """
+        try:
+            if holds_untyped(elements[0]):
+                elements = [*map(self._maker.retyped, elements)]
+            batch = join(elements)
+            if self._has_none or holds_none(batch):
+                self._has_none = True
+                self._maker.check_none(batch)
+            return batch
+        except FAILURES as error:
+            raise failure(self._node, error, called_for) from error
+
+
 @make_iterator.register(Batch)
 class BatchIterator(UnaryIterator):
     """Stacks consecutive elements; takes rows of an in-memory source together.
@@ -125,25 +160,14 @@ class BatchIterator(UnaryIterator):
         spec = known_spec(node.input) if self._stackable is not None else None
         has_texts = spec is not None and any(map(_is_text, leaves_of(spec)))
         self._spec = spec if has_texts else None
-        self._maker = ElementMaker(node.input, context)
-        self._has_none = False  # True once a leaf of a batch was None
+        self._maker = BatchMaker(node, context)
         self._notes: bool | None = None
         self._broken_off: Bookmark | None = None
 
     def __next__(self) -> Any:
         if self._stackable is not None:
             return self._next_stacked(self._stackable)
-        elements = self._next_elements()
-        try:
-            if holds_untyped(elements[0]):
-                elements = [*map(self._maker.retyped, elements)]
-            batch = self._join(elements)
-            if self._has_none or holds_none(batch):
-                self._has_none = True
-                self._maker.check_none(batch)
-            return batch
-        except FAILURES as error:
-            raise failure(self._node, error) from error
+        return self._maker.made(self._next_elements(), self._join)
 
     def rewind(self, repetition: int) -> bool:
         self._broken_off = None
@@ -234,17 +258,36 @@ class RaggedBatchIterator(BatchIterator):
         return stack(elements, "", self._join_leaves, self._ranks)
 
     def _join_leaves(self, elements: Sequence[Any], place: str, rank: int | None) -> Any:
-        if is_stackable(type(elements[0])):
-            elements = [*map(as_stackable, elements)]
-        if is_untyped(elements[0]):
-            elements = retyped_alike(elements)
-        first = elements[0]
-        if not isinstance(first, np.ndarray) or not first.ndim or rank == 0:
-            return stack_leaves(elements, place)
-        ragged = first.ndim if rank is None else min(rank, first.ndim)
-        return RaggedTensor.from_rows(
-            check_arrays(elements, place, first.shape, ragged), self._dtype, ragged
-        )
+        return ragged_rows(elements, place, lambda arrays: rank, self._dtype)
+
+
+def ragged_rows(
+    elements: Sequence[Any],
+    place: str,
+    rank_of: Callable[[Sequence[Any]], int | None],
+    dtype: np.dtype[Any],
+) -> Any:
+    """Return leaves of several elements, arrays as a ragged tensor.
+
+    Args:
+        elements: the leaves.
+        place: their position in the element, for errors.
+        rank_of: returns the number of axes of some arrays that become ragged; None
+            stands for all.
+        dtype: dtype of the row splits.
+    """
+    if is_stackable(type(elements[0])):
+        elements = [*map(as_stackable, elements)]
+    if is_untyped(elements[0]):
+        elements = retyped_alike(elements)
+    first = elements[0]
+    if not isinstance(first, np.ndarray) or not first.ndim:
+        return stack_leaves(elements, place)
+    rank = rank_of(elements)
+    if rank == 0:
+        return stack_leaves(elements, place)
+    ragged = first.ndim if rank is None else min(rank, first.ndim)
+    return RaggedTensor.from_rows(check_arrays(elements, place, first.shape, ragged), dtype, ragged)
 
 
 def _is_dense(ranks: Any) -> bool:

@@ -1,0 +1,441 @@
+"""Tests of balance: steps of batches of nearly equal cost, restored at every step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.counts import how_many
+from tests.iterators.checks import plain, run
+from zmqdata import Dataset
+from zmqdata.elements.ragged import RaggedTensor, RaggedTensorSpec
+from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY, TensorSpec
+from zmqdata.errors import InvalidArgumentError, PipelineError
+from zmqdata.iterators.base import make_iterator
+from zmqdata.iterators.context import Context
+from zmqdata.operations import balancing
+from zmqdata.operations.balancing import as_cost
+from zmqdata.testing import check_iterator
+
+LENGTHS = [int(n) for n in np.random.default_rng(0).lognormal(3, 1, 50)]
+OPTIONS: list[dict[str, Any]] = [
+    {"batch_size": 3, "window": 2},
+    {"batch_size": 3, "window": 1, "drop_remainder": True},
+    {"batch_size": 2, "steps": True},
+    {"max_cost": 400, "window": 2},
+    {"max_cost": 60, "window": 2, "oversize": "alone"},
+    {"max_cost": 60, "window": 2, "oversize": "drop"},
+    {"max_cost": 60, "window": 1, "steps": True, "oversize": "drop"},
+]
+
+
+def sequences(lengths: Sequence[int] = LENGTHS) -> Dataset:
+    """Return sequences of tokens, each of which is the number of its sequence."""
+    return Dataset.from_list([{"tokens": np.full(length, at)} for at, length in enumerate(lengths)])
+
+
+def numbers_of(batch: Any) -> list[int]:
+    """Return the numbers of the elements of a batch."""
+    return [int(row[0]) for row in batch["tokens"]]
+
+
+def steps_of(batches: Sequence[Any], width: int) -> list[list[list[int]]]:
+    """Return the numbers of the elements of each step."""
+    found = [numbers_of(batch) for batch in batches]
+    return [found[at : at + width] for at in range(0, len(found), width)]
+
+
+def squares(element: dict[str, Any]) -> float:
+    return float(len(element["tokens"])) ** 2
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_any_step_continues_exactly(options: dict[str, Any]) -> None:
+    """An iterator restored behind any of 50 elements yields what the first would have
+    yielded.
+    """
+    check_iterator(sequences().balance(2, cost="tokens", **options))
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_passes_are_equal(options: dict[str, Any]) -> None:
+    """Passes of repeat yield the same elements, in other orders unless nothing is
+    drawn.
+    """
+    dataset = sequences().balance(
+        2, cost=squares, collate_fn=sorted_numbers, **options_for(options)
+    )
+    once, twice = ([plain(one) for one in dataset.repeat(count)] for count in (1, 2))
+    assert flat(twice[: len(once)]) == flat(twice[len(once) :]) == flat(once)
+
+
+def options_for(options: dict[str, Any]) -> dict[str, Any]:
+    """Return options for squared costs."""
+    return options | ({"max_cost": options["max_cost"] ** 2} if "max_cost" in options else {})
+
+
+def sorted_numbers(elements: list[Any]) -> Any:
+    return np.array(sorted(int(one["tokens"][0]) for one in elements))
+
+
+def flat(values: Any) -> list[int]:
+    """Return all numbers within nested values, sorted."""
+    if isinstance(values, (list, tuple)):
+        return sorted(number for one in values for number in flat(one))
+    return [values] if isinstance(values, int) else []
+
+
+@settings(max_examples=how_many(60, 300), deadline=None)
+@given(
+    st.lists(st.integers(1, 40), min_size=1, max_size=50),
+    st.integers(1, 4),
+    st.one_of(
+        st.builds(lambda size: {"batch_size": size}, st.integers(1, 4)),
+        st.builds(
+            lambda most, fate: {"max_cost": most, "oversize": fate},
+            st.integers(10, 60),
+            st.sampled_from(["alone", "drop"]),
+        ),
+    ),
+    st.integers(1, 3),
+)
+def test_every_element_once_in_whole_steps(
+    lengths: list[int], consumers: int, options: dict[str, Any], window: int
+) -> None:
+    """Each element is in one batch, or dropped and counted; all steps but the last have
+    a batch for each consumer, of equal number or within the budget.
+    """
+    dataset = sequences(lengths).balance(consumers, cost="tokens", window=window, **options)
+    context = Context(seed=7)
+    batches = [numbers_of(batch) for batch in make_iterator(dataset.node, context)]
+    counts = context.counts
+    size, most = options.get("batch_size"), options.get("max_cost", 0)
+    kept = [
+        at for at, one in enumerate(lengths) if options.get("oversize") != "drop" or one <= most
+    ]
+    assert sorted(number for batch in batches for number in batch) == kept
+    assert counts.get("balance/dropped", 0) == len(lengths) - len(kept)
+    rest = batches[len(batches) - len(batches) % consumers :]
+    assert all(len(batch) == 1 for batch in rest)
+    if size is not None:
+        full = len(lengths) // (consumers * size) * consumers
+        assert [len(batch) for batch in batches[:full]] == [size] * full
+        assert dataset.cardinality() == len(batches)
+        last = [len(batch) for batch in batches[full:]]
+        assert not last or max(last) - min(last) <= 1
+    else:
+        costs = [sum(lengths[number] for number in batch) for batch in batches]
+        assert all(
+            cost <= most or len(batch) == 1 for cost, batch in zip(costs, batches, strict=True)
+        )
+
+
+def test_a_window_of_one_step_takes_elements_in_order() -> None:
+    """Each step of ``window=1`` has the elements that it would have had in order, dealt
+    otherwise.
+    """
+    batches = list(sequences().balance(2, cost="tokens", batch_size=3, window=1))
+    for at, step in enumerate(steps_of(batches, 2)[:8]):
+        assert sorted(step[0] + step[1]) == [*range(6 * at, 6 * at + 6)]
+
+
+def test_elements_of_like_cost_meet() -> None:
+    """Over a window, steps are far more equal than in order, and the counts say so."""
+    lengths = [int(n) for n in np.random.default_rng(1).lognormal(7, 1, 16 * 4 * 8)]
+    iterator = iter(sequences(lengths).balance(4, cost=squares, batch_size=8))
+    assert len(list(iterator)) == 64
+    stats = iterator.stats()
+    assert 1 <= stats["data/balance_bound"] <= stats["data/balance"]
+    assert stats["data/balance"] < stats["data/balance_in_order"] / 1.5
+
+
+def test_fill_of_budgets() -> None:
+    """The counts have the share of the budget that batches use."""
+    iterator = iter(Dataset.range(64).balance(2, cost=lambda x: 1, max_cost=10, window=2))
+    assert len(list(iterator)) == 8
+    assert iterator.stats()["data/balance_fill"] == 0.8
+
+
+def test_the_end_of_a_task() -> None:
+    """Elements at the end that fill no step make batches of nearly equal size, or if
+    they are too few, a batch each. ``drop_remainder`` leaves both out, and counts them.
+    """
+    sizes = {8: [2] * 4, 11: [2] * 4 + [1] * 3, 15: [2] * 4 + [2, 2, 2, 1], 3: [1] * 3}
+    for count, expected in sizes.items():
+        for dropping in (False, True):
+            found = Dataset.range(count).balance(
+                4, cost=float, batch_size=2, window=2, drop_remainder=dropping
+            )
+            iterator = iter(found)
+            lengths = sorted((len(batch) for batch in iterator), reverse=True)
+            assert lengths == (expected[: count // 8 * 4] if dropping else expected)
+            assert found.cardinality() == len(lengths)
+            if dropping and count % 8:
+                assert iterator.stats()["data/balance/dropped"] == count % 8
+
+
+def test_steps_are_tuples() -> None:
+    """``steps=True`` yields a tuple of batches for each step; the last has the
+    elements that make no step.
+    """
+    dataset = Dataset.range(13).balance(3, cost=float, batch_size=2, steps=True)
+    found = list(dataset)
+    assert [[len(batch) for batch in step] for step in found] == [[2] * 3, [2] * 3, [1]]
+    assert dataset.cardinality() == 3
+    assert dataset.element_spec == (TensorSpec((None,), np.int64),) * 3
+
+
+def test_batches_have_the_form_that_specs_say() -> None:
+    """Leaves of known shape are stacked. Leaves of unknown length, and the leaf that
+    ``cost`` names, become ragged, also in a batch of one element.
+    """
+    rows = [{"x": np.ones((2, n)), "y": np.int32(n), "z": np.zeros(3)} for n in (1, 2, 2)]
+    found = list(Dataset.from_list(rows).balance(1, cost="x", batch_size=2, window=1))
+    assert [type(batch["x"]) for batch in found] == [RaggedTensor, RaggedTensor]
+    assert [batch["z"].shape for batch in found] == [(2, 3), (1, 3)]
+    spec = {"x": TensorSpec((None, 2), np.float64)}
+    known = Dataset.range(3).map(lambda n: {"x": np.ones((int(n), 2))}, output_spec=spec)
+    made = known.balance(2, cost="x", batch_size=1)
+    assert made.element_spec == {"x": RaggedTensorSpec((None, None, 2), np.float64, 1, "int64")}
+    assert {type(batch["x"]) for batch in made} == {RaggedTensor}
+    unknown = Dataset.range(4).map(lambda n: np.ones(3)).balance(2, cost=len, batch_size=2)
+    assert {batch.shape for batch in unknown} == {(2, 3)}
+    assert unknown.element_spec == TensorSpec((None, 3), np.float64)
+
+
+def test_cardinality_where_it_is_unknown() -> None:
+    """A budget leaves the number of batches unknown; infinite input stays infinite."""
+    numbers = Dataset.range(9)
+    assert numbers.balance(2, cost=float, max_cost=9).cardinality() == UNKNOWN_CARDINALITY
+    endless = numbers.repeat().balance(2, cost=float, max_cost=9)
+    assert endless.cardinality() == INFINITE_CARDINALITY
+    assert numbers.take(0).balance(2, cost=float, max_cost=9).cardinality() == 0
+
+
+# --- failures
+
+
+def failing(bad: int) -> Callable[[Any], float]:
+    """Return a cost that fails for a number."""
+
+    def cost(x: Any) -> float:
+        if int(x) == bad:
+            raise KeyError("no cost")
+        return float(x)
+
+    return cost
+
+
+@pytest.mark.parametrize("bad", [0, 5, 13, 16])
+@pytest.mark.parametrize("source", ["cost", "input"])
+def test_a_failed_element_takes_the_place_of_a_batch(bad: int, source: str) -> None:
+    """A failing element raises an error that names it, in the place of a batch, so that
+    all other steps stay whole and no other element is lost.
+    """
+    numbers = Dataset.range(17)
+    if source == "cost":
+        dataset = numbers.balance(2, cost=failing(bad), batch_size=2, window=2)
+    else:
+        dataset = numbers.map(failing(bad)).balance(2, cost=float, batch_size=2, window=2)
+    found = run(dataset.node)
+    failures = [at for at, one in enumerate(found) if "no cost" in str(one)]
+    assert len(failures) == 1
+    assert source == "input" or f"element {bad}" in str(found[failures[0]])
+    # 16 good elements: a failure, and batches of two in whole steps before the rest.
+    batches = [one for at, one in enumerate(found) if at != failures[0]]
+    kept = sorted(int(number) for batch in batches for number in batch[-1])
+    assert kept == [number for number in range(17) if number != bad]
+    assert all(len(batch[-1]) == 2 for batch in batches[:6])
+    check_iterator(dataset)
+
+
+def test_failures_alone_make_steps() -> None:
+    """If each element fails, each raises its error once, and the pass ends."""
+    dataset = Dataset.range(7).balance(3, cost=lambda x: 1 // 0, batch_size=2)
+    iterator, failures = iter(dataset), 0
+    while True:
+        try:
+            next(iterator)
+        except StopIteration:
+            break
+        except PipelineError:
+            failures += 1
+    assert failures == 7
+
+
+@pytest.mark.parametrize("cost", [-1, np.nan, np.inf, "12", None, np.ones(2), 10**400, True])
+def test_costs_are_finite_numbers(cost: Any) -> None:
+    """A cost that is negative, NaN, infinite or no number is an error that names the
+    element and the value.
+    """
+    text = r"failed for element 0: .*one finite number of at least 0, it returned"
+    with pytest.raises(PipelineError, match=text):
+        next(iter(Dataset.range(4).balance(2, cost=lambda x: cost, batch_size=1)))
+
+
+def test_costs_of_numpy() -> None:
+    """Scalars and arrays without axes of numpy are costs."""
+    assert [as_cost(x) for x in (np.float32(2), np.array(3), 4)] == [2.0, 3.0, 4.0]
+
+
+def test_elements_above_the_budget() -> None:
+    """An element dearer than ``max_cost`` is an error that names it and the remedies,
+    or a batch of its own, or is dropped and counted.
+    """
+    numbers = Dataset.from_list([1, 9, 2, 3])
+    with pytest.raises(PipelineError, match=r"element 1: .*costs 9, and max_cost=5.*'alone'"):
+        list(numbers.balance(2, cost=int, max_cost=5))
+    alone = [batch.tolist() for batch in numbers.balance(2, cost=int, max_cost=5, oversize="alone")]
+    assert [9] in alone
+    assert sorted(x for batch in alone for x in batch) == [1, 2, 3, 9]
+    iterator = iter(numbers.balance(2, cost=int, max_cost=5, oversize="drop"))
+    assert sorted(x for batch in iterator for x in batch.tolist()) == [1, 2, 3]
+    assert iterator.stats()["data/balance/dropped"] == 1
+
+
+def test_a_collate_fn_that_fails() -> None:
+    """A failing ``collate_fn`` raises an error that names the batch, and the next batch
+    follows.
+    """
+
+    def collate(elements: list[Any]) -> Any:
+        if 3 in elements:
+            raise ValueError("three")
+        return np.array(elements)
+
+    iterator = iter(Dataset.range(8).balance(2, cost=float, batch_size=2, collate_fn=collate))
+    found: list[int] = []
+    errors: list[str] = []
+    for _ in range(4):
+        try:
+            found += next(iterator).tolist()
+        except PipelineError as error:
+            errors.append(str(error))
+    assert len(found) == 6
+    assert len(errors) == 1
+    assert "balance(collate_fn=collate)" in errors[0]
+    assert "failed for batch" in errors[0]
+
+
+def test_batches_that_cannot_be_stacked() -> None:
+    """An error of stacking names the elements of the batch."""
+    mixed = Dataset.range(2).map(lambda n: {"xy"[int(n)]: np.zeros(1)})
+    with pytest.raises(PipelineError, match=r"failed for the batch of elements [01], [01]"):
+        next(iter(mixed.balance(1, cost=lambda x: 1, batch_size=2)))
+
+
+def test_a_leaf_that_is_missing() -> None:
+    """A name that no leaf has, or a leaf without a length, is an error: at the call if
+    the spec is known, and else one that names the element.
+    """
+    with pytest.raises(InvalidArgumentError, match="name of a leaf"):
+        Dataset.range(3).balance(2, cost="tokens", batch_size=1)
+    unknown = Dataset.range(3).map(lambda n: {"n": n})
+    for name in ("tokens", "n"):
+        with pytest.raises(PipelineError, match=f"element 0: .*length of the leaf '{name}'"):
+            next(iter(unknown.balance(2, cost=name, batch_size=1)))
+
+
+# --- memory and states
+
+
+def test_memory_is_a_window_and_a_step() -> None:
+    """While a window leaves, one step's worth of the next is pulled for each step, and
+    never more.
+    """
+    pulled: list[int] = []
+
+    def pull(x: Any) -> Any:
+        pulled.append(int(x))
+        return x
+
+    iterator = iter(Dataset.range(10_000).map(pull).balance(2, cost=float, batch_size=3, window=4))
+    for batches in range(1, 60):
+        next(iterator)
+        assert len(pulled) <= 24 + 3 * batches
+    assert len(pulled) >= 24 + 3 * 50
+
+
+def test_states_are_small_and_hold_no_content() -> None:
+    """A state has about four bytes for each element held, and restoring pulls at most
+    two windows again, and calls the cost for the window in collection only.
+    """
+    calls: list[int] = []
+
+    def cost(x: Any) -> float:
+        calls.append(int(x))
+        return float(x % 7)
+
+    dataset = Dataset.range(100_000).balance(4, cost=cost, batch_size=8, window=16)
+    window = 16 * 4 * 8
+    iterator = make_iterator(dataset.node, Context(seed=1))
+    list(islice(iterator, 100))
+    assert len(calls) == len(set(calls))
+    state = iterator.state()
+    held = sum(len(part) for part in state if isinstance(part, bytes))
+    assert held <= 4 * (window + 4 * 8) + 4
+    calls.clear()
+    again = make_iterator(dataset.node, Context(seed=1))
+    again.restore(state)
+    assert len(calls) < window
+    assert [plain(x) for x in islice(again, 50)] == [plain(x) for x in islice(iterator, 50)]
+
+
+def test_windows_end_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A window ends early when its elements are many or large, but not below a step."""
+    monkeypatch.setattr(balancing, "MOST_ELEMENTS", 10)
+    batches = list(Dataset.range(24).balance(2, cost=float, batch_size=2))
+    assert sorted(x for batch in batches[:4] for x in batch.tolist()) == [*range(8)]
+    monkeypatch.setattr(balancing, "MOST_BYTES", 1)
+    batches = list(Dataset.range(24).balance(2, cost=float, batch_size=2))
+    assert sorted(x for batch in batches[:2] for x in batch.tolist()) == [*range(4)]
+    check_iterator(Dataset.range(24).balance(2, cost=float, batch_size=2))
+
+
+def test_the_order_follows_from_the_seed() -> None:
+    """A seed fixes the order of steps and batches, another seed draws another, and each
+    task its own.
+    """
+
+    def order(seed: int, task: int = 0) -> list[Any]:
+        node = Dataset.range(96).balance(3, cost=float, batch_size=2, seed=seed).node
+        return [plain(x) for x in make_iterator(node, Context(seed=5, task=task))]
+
+    assert order(1) == order(1)
+    assert len({str(order(1)), str(order(2)), str(order(1, task=1))}) == 3
+
+
+# --- arguments
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "options"),
+    [
+        (ValueError, "exactly one of them", {}),
+        (ValueError, "exactly one of them", {"batch_size": 2, "max_cost": 2}),
+        (ValueError, "num_consumers must be at least 1", {"num_consumers": 0, "batch_size": 2}),
+        (ValueError, "batch_size must be at least 1", {"batch_size": 0}),
+        (ValueError, "max_cost must be above 0", {"max_cost": 0}),
+        (ValueError, "max_cost must be a finite number", {"max_cost": np.inf}),
+        (TypeError, "max_cost must be a number", {"max_cost": "7"}),
+        (ValueError, "window must be at least 1", {"batch_size": 2, "window": 0}),
+        (ValueError, "oversize must be", {"max_cost": 2, "oversize": "keep"}),
+        (ValueError, "need `max_cost`", {"batch_size": 2, "oversize": "drop"}),
+        (TypeError, "cost must be", {"batch_size": 2, "cost": 7}),
+        (TypeError, "steps must be a bool", {"batch_size": 2, "steps": 1}),
+        (TypeError, "collate_fn", {"batch_size": 2, "collate_fn": 3}),
+    ],
+)
+def test_mistakes_are_errors_at_the_call(
+    error: type[Exception], text: str, options: dict[str, Any]
+) -> None:
+    """The call refuses arguments that are wrong or contradict each other."""
+    given_ = {"num_consumers": 2, "cost": float, **options}
+    with pytest.raises(error, match=text):
+        Dataset.range(4).balance(**given_)

@@ -1,0 +1,289 @@
+"""Dealing of elements by cost: into batches of nearly equal cost, and steps of such
+batches, each for a consumer.
+
+Everything here is a function of costs and a seed. ``operations.balancing`` pulls the
+elements, and holds them.
+
+Decision 0059.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import heapreplace
+from itertools import chain
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from zmqdata.iterators.draws import RawDraws
+
+Costs: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
+"""Cost of each element, by its position in a window."""
+Batch: TypeAlias = "list[int]"
+"""Positions of the elements of a batch."""
+Step: TypeAlias = "list[Batch]"
+"""A batch for each consumer."""
+Places: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
+"""Positions of elements."""
+
+CLOSE = 1.002
+"""Ratio of the dearest batch to the mean up to which no elements are exchanged."""
+FILLED = 0.97
+"""Share of ``max_cost`` up to which a window fills its batches on average. Batches are
+then equal without a further step.
+"""
+
+
+class WindowSteps(NamedTuple):
+    """Steps of a window."""
+
+    steps: list[Step]
+    """The steps in the order in which they leave."""
+    left: list[int]
+    """Positions that make no whole step with the others."""
+
+
+class StepCosts(NamedTuple):
+    """Costs of steps, added up."""
+
+    dearest: float
+    """Cost of the dearest batch of each step."""
+    means: float
+    """Mean cost of the batches of each step."""
+    in_order: float
+    """Cost of the dearest batch of each step if the same elements were cut in order."""
+    bound: float
+    """The larger of the mean batch and the dearest element of each step: no dealing of
+    the elements of a step has a cheaper dearest batch.
+    """
+
+
+@dataclass(frozen=True)
+class BalanceRules:
+    """Rules by which elements become steps. Either ``batch_size`` or ``max_cost`` is
+    set.
+
+    >>> rules = BalanceRules(consumers=2, window=1, batch_size=2)
+    >>> [sorted(batch) for batch in rules.plan(np.array([9.0, 1, 5, 4])).steps[0]]
+    [[0, 1], [2, 3]]
+    """
+
+    consumers: int
+    """Number of batches in a step."""
+    window: int
+    """Number of steps that are balanced together."""
+    batch_size: int | None = None
+    """Number of elements in a batch."""
+    max_cost: float | None = None
+    """Maximum cost of a batch of several elements."""
+
+    @property
+    def least(self) -> int:
+        """Number of elements from which on there is a step."""
+        return self.consumers * (self.batch_size or 1)
+
+    @property
+    def whole(self) -> float:
+        """Number of elements of a window, or their costs together, each at most
+        ``max_cost``.
+        """
+        steps = self.consumers * self.window
+        if self.batch_size is not None:
+            return steps * self.batch_size
+        assert self.max_cost is not None
+        return FILLED * self.max_cost * steps
+
+    def plan(self, costs: Costs, waiting: int = 0, *, is_last: bool = False) -> WindowSteps:
+        """Deal the elements of a window.
+
+        Args:
+            costs: cost of each element, in the order of the input.
+            waiting: number of first elements that an earlier window has left.
+            is_last: True if no further elements come.
+        """
+        if self.max_cost is not None:
+            return self._within_budget(costs, self.max_cost, waiting, is_last)
+        whole = len(costs) - len(costs) % self.least
+        if whole or not is_last or len(costs) < self.consumers:
+            steps = equal_steps(costs[:whole], self.consumers, self.least // self.consumers)
+            return WindowSteps(steps, [*range(whole, len(costs))])
+        return WindowSteps([exchanged(costs, dealt(costs, range(len(costs)), self.consumers))], [])
+
+    def _within_budget(self, costs: Costs, most: float, waiting: int, is_last: bool) -> WindowSteps:
+        """Deal elements so that no batch costs more than ``most``, but for batches of a
+        single element that does.
+        """
+        left: list[int] = []
+        oversized = [int(place) for place in np.flatnonzero(costs > most)]
+        usual: Places = np.flatnonzero(costs <= most)
+        if not is_last:
+            without = len(oversized) % self.consumers
+            if without and oversized[0] >= waiting:
+                # They wait for company, but not for a second window.
+                left, oversized = oversized[-without:], oversized[:-without]
+            if len(usual) > self.consumers and costs[usual].sum() > self.whole:
+                left.append(int(usual[-1]))  # it would need another step
+                usual = usual[:-1]
+        count = max(min(1, len(usual)), math.ceil(costs[usual].sum() / most))
+        count += -(count + len(oversized)) % self.consumers
+        batches: list[Batch] | None = None
+        while batches is None and count <= len(usual):
+            batches = spread(costs, usual, count, most)
+            count += self.consumers
+        if batches is None:
+            # Not even one element for each batch: as many as fill steps, each alone.
+            every = sorted([*oversized, *usual.tolist()])
+            whole = len(every) - len(every) % self.consumers
+            left += every[whole:]
+            oversized, batches = [], [[place] for place in every[:whole]]
+        batches += [[place] for place in oversized]
+        batches.sort(key=lambda batch: float(costs[batch].sum()), reverse=True)
+        steps = [batches[at : at + self.consumers] for at in range(0, len(batches), self.consumers)]
+        return WindowSteps(steps, sorted(left))
+
+
+def equal_steps(costs: Costs, consumers: int, size: int) -> list[Step]:
+    """Return steps of batches with ``size`` elements each, which use all elements.
+
+    The target of a step is the larger of the mean batch of all that remains, and the
+    dearest element with the ``size - 1`` cheapest. Each batch takes the dearest element
+    left, and a run of neighbours in order of cost that comes nearest to the target.
+
+    Args:
+        costs: cost of each element; their number is that of whole steps.
+        consumers: number of batches in a step.
+        size: number of elements in a batch.
+
+    >>> equal_steps(np.array([8.0, 1, 1, 7, 2, 5]), 3, 2)
+    [[[0, 1], [3, 4], [5, 2]]]
+    """
+    order = np.argsort(costs, kind="stable")
+    values, places = costs[order].tolist(), order.tolist()
+    total, steps, others = float(costs.sum()), [], size - 1
+    while values:
+        target = max(total * size / len(values), values[-1] + sum(values[:others]))
+        step, sums = [], []
+        for _ in range(consumers):
+            dearest, batch = values.pop(), [places.pop()]
+            wanted, low, high = target - dearest, 0, len(values) - others
+            while low < high:
+                middle = (low + high) // 2
+                if sum(values[middle : middle + others]) < wanted:
+                    low = middle + 1
+                else:
+                    high = middle
+            found = sum(values[low : low + others])
+            if low:
+                before = sum(values[low - 1 : low - 1 + others])
+                if wanted - before < found - wanted:
+                    low, found = low - 1, before
+            batch += places[low : low + others]
+            del places[low : low + others], values[low : low + others]
+            step.append(batch)
+            sums.append(dearest + found)
+        total -= sum(sums)
+        if max(sums) * consumers > CLOSE * sum(sums):
+            step = exchanged(costs, step)
+        steps.append(step)
+    return steps
+
+
+def dealt(costs: Costs, places: Sequence[int], count: int) -> Step:
+    """Return elements in batches of nearly equal size: the dearest to the first, the
+    next to the second, and back from the last.
+
+    >>> dealt(np.array([5.0, 4, 3, 2, 1]), range(5), 2)
+    [[0, 4, 3], [1, 2]]
+    """
+    order = sorted(places, key=lambda place: -costs[place])
+    turn = 2 * count
+    return [order[at::turn] + order[turn - 1 - at :: turn] for at in range(count)]
+
+
+def exchanged(costs: Costs, step: Step) -> Step:
+    """Return a step after exchanges of single elements between its dearest and its
+    cheapest batch, each of which makes both as equal as possible.
+
+    >>> exchanged(np.array([6.0, 5, 4, 3]), [[0, 1], [2, 3]])
+    [[2, 1], [0, 3]]
+    """
+    held = [costs[batch] for batch in step]
+    sums = [float(one.sum()) for one in held]
+    enough = CLOSE * sum(sums) / len(sums)
+    for _ in range(2 * len(step)):
+        high, low = sums.index(max(sums)), sums.index(min(sums))
+        gap = sums[high] - sums[low]
+        if sums[high] <= enough:
+            break
+        moved = held[high][:, None] - held[low]
+        one, other = divmod(int(np.abs(moved - gap / 2).argmin()), len(step[low]))
+        amount = float(moved[one, other])
+        if not 0.0 < amount < gap:
+            break
+        step[high][one], step[low][other] = step[low][other], step[high][one]
+        held[high][one] -= amount
+        held[low][other] += amount
+        sums[high] -= amount
+        sums[low] += amount
+    return step
+
+
+def spread(costs: Costs, places: Places, count: int, most: float) -> list[Batch] | None:
+    """Return elements in ``count`` batches, the dearest first and each into the
+    cheapest batch; None if a batch would cost more than ``most``.
+
+    >>> spread(np.array([3.0, 2, 2]), np.arange(3), 2, 4.0)
+    [[0], [1, 2]]
+    """
+    batches: list[Batch] = [[] for _ in range(count)]
+    emptiest = [(0.0, 0, at) for at in range(count)]
+    for place in places[np.argsort(-costs[places], kind="stable")].tolist():
+        cost, size, at = emptiest[0]
+        cost += float(costs[place])
+        if cost > most:
+            return None
+        batches[at].append(place)
+        heapreplace(emptiest, (cost, size + 1, at))
+    return batches
+
+
+def shuffled(steps: list[Step], seed: int) -> list[Step]:
+    """Return steps, and the batches within each, in an order that follows from a
+    seed.
+
+    >>> shuffled([[[0], [1]], [[2], [3]]], 1)
+    [[[1], [0]], [[3], [2]]]
+    """
+    draws, at, found = RawDraws(seed), len(steps), []
+    for place in np.argsort(draws.at(0, at), kind="stable").tolist():
+        step = steps[place]
+        order = np.argsort(draws.at(at, len(step)), kind="stable").tolist()
+        at += len(step)
+        found.append([step[one] for one in order])
+    return found
+
+
+def step_costs(costs: Costs, steps: list[Step]) -> StepCosts:
+    """Return what steps cost, and what they would cost in order.
+
+    >>> step_costs(np.array([3.0, 3, 1, 1]), [[[0, 2], [1, 3]]])
+    StepCosts(dearest=4.0, means=4.0, in_order=6.0, bound=4.0)
+    """
+    batches = [batch for step in steps for batch in step]
+    flat = np.fromiter(chain.from_iterable(batches), np.int64)
+    starts = np.cumsum([0, *map(len, batches[:-1])])
+    shape = len(steps), len(steps[0])
+    sums = np.add.reduceat(costs[flat], starts).reshape(shape)
+    cuts = np.linspace(0, len(flat), len(batches), endpoint=False).astype(np.int64)
+    in_order = np.add.reduceat(costs[np.sort(flat)], cuts).reshape(shape)
+    means = sums.mean(1)
+    largest = np.maximum.reduceat(costs[flat], starts).reshape(shape).max(1)
+    return StepCosts(
+        dearest=float(sums.max(1).sum()),
+        means=float(means.sum()),
+        in_order=float(in_order.max(1).sum()),
+        bound=float(np.maximum(means, largest).sum()),
+    )
