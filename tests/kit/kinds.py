@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.kit.aimed import AIMED, CROWDED, SET_BACK
-from tests.kit.packing import PackingWorld
+from tests.kit.packing import BalancingWorld, PackingWorld
 from tests.kit.relaunches import RELAUNCH
 from tests.kit.resuming import RESUMING
 from tests.kit.runs import RUNS
@@ -126,6 +126,12 @@ KINDS: dict[str, Kind] = {
     "packing-poison": replace(POISON, cluster=PackingWorld),
     "packing-coordinated": replace(
         COORDINATED, draws=(*COORDINATED.draws, {"num_tasks": None}), cluster=PackingWorld
+    ),
+    "balance": replace(
+        COORDINATED, draws=(*COORDINATED.draws, {"num_tasks": None}), cluster=BalancingWorld
+    ),
+    "balance-resuming": replace(
+        RESUMING, draws=(*RESUMING.draws, {"num_tasks": None}), cluster=BalancingWorld
     ),
     "packing-resuming": replace(
         RESUMING, draws=(*RESUMING.draws, {"num_tasks": None}), cluster=PackingWorld

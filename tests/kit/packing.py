@@ -1,8 +1,9 @@
-"""Tasks that pack their elements with the package's own operation, in simulated worlds.
+"""Tasks that pack or balance their elements with the package's own operations, in
+simulated worlds.
 
 The elements of a task come in the order in which their documents are complete in the
-rows that come out. So a document that an attempt loses, repeats or places elsewhere
-breaks the laws of any world.
+rows that come out, or batch by batch. So an element that an attempt loses, repeats or
+places elsewhere breaks the laws of any world.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tests.kit.world import World
 from zmqdata.iterators.base import ElementIterator, make_iterator
 from zmqdata.iterators.context import Context
 from zmqdata.nodes.base import Node
+from zmqdata.operations.balancing import Balance
 from zmqdata.operations.packing import Pack
 
 
@@ -122,9 +124,13 @@ class PackingRunner(SimulatedRunner):
                 continue
             except StopIteration:
                 return
-            for taken, name in enumerate(complete(row), 1):
+            for taken, name in enumerate(self._complete(row), 1):
                 self._row = before, taken
                 yield name
+
+    def _complete(self, row: Any) -> list[Name]:
+        """Return the documents that are complete with a row."""
+        return complete(row)
 
     def _mark(self) -> None:
         """Record nothing: the operation does."""
@@ -161,3 +167,38 @@ class PackingWorld(World):
     """A simulated cluster whose tasks pack their elements."""
 
     make_runner = PackingRunner
+
+
+class BalancingRunner(PackingRunner):
+    """Runner of a task that balances its elements. A batch of one element is an element
+    of its consumer.
+    """
+
+    def _begin(self) -> None:
+        draw = random.Random(repr(replace(self.pipeline, healed=False)))  # equal in each attempt
+        size = draw.choice([1, 1, 2, 3, None])
+        node = Balance(
+            inputs=(NamesOfRunner(runner=self),),
+            num_consumers=self.definition.job.num_consumers or draw.choice([1, 2, 4]),
+            cost="tokens",
+            batch_size=size,
+            max_cost=None if size else draw.choice([13.0, 8.0, 30.0]),
+            oversize="error" if size else "alone",
+            window=draw.choice([1, 2, 5]),
+            in_lists=True,
+        )
+        self._iterator = make_iterator(node, Context(seed=1))
+        self._row = None
+
+    def _complete(self, row: Any) -> list[Name]:
+        """Return the elements of a batch, after checking them."""
+        names: list[Any] = [tuple(one["name"].tolist()) for one in row]
+        for name, one in zip(names, row, strict=True):
+            assert one["tokens"].tolist() == tokens_of(name)
+        return names
+
+
+class BalancingWorld(World):
+    """A simulated cluster whose tasks balance their elements."""
+
+    make_runner = BalancingRunner
