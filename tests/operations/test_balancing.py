@@ -392,10 +392,12 @@ def test_windows_end_early(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(balancing, "MOST_ELEMENTS", 10)
     batches = list(Dataset.range(24).balance(2, cost=float, batch_size=2))
     assert sorted(x for batch in batches[:4] for x in batch.tolist()) == [*range(8)]
-    monkeypatch.setattr(balancing, "MOST_BYTES", 1)
-    batches = list(Dataset.range(24).balance(2, cost=float, batch_size=2))
-    assert sorted(x for batch in batches[:2] for x in batch.tolist()) == [*range(4)]
     check_iterator(Dataset.range(24).balance(2, cost=float, batch_size=2))
+    monkeypatch.setattr(balancing, "MOST_BYTES", 500_000)
+    large = Dataset.range(12).map(lambda n: np.full(1 << 17, n, np.int8))
+    batches = list(large.balance(2, cost=len, batch_size=2))
+    assert sorted(int(x) for batch in batches[:2] for x in batch[:, 0]) == [*range(4)]
+    check_iterator(large.balance(2, cost=len, batch_size=1))
 
 
 def test_the_order_follows_from_the_seed() -> None:

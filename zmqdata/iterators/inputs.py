@@ -10,7 +10,6 @@ other elements, so a fault that did not recur would change what follows.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from zmqdata.errors import DataLossError, PipelineError
@@ -239,26 +238,3 @@ class CountingIterator(UnaryIterator):
     def __init__(self, node: Unary, context: Context, count: int) -> None:
         super().__init__(node, context)
         self._count = count
-
-
-@dataclass(frozen=True)
-class Failed:
-    """Stands for an element that failed, where an operation holds elements."""
-
-    error: Exception
-    """The failure."""
-
-
-class CatchingIterator(UnaryIterator):
-    """Yields failures as elements, so that an operation can hold them like elements."""
-
-    def __next__(self) -> Any:
-        try:
-            return next(self._input)
-        except Exception as error:
-            if is_end(error):
-                raise
-            return Failed(error)
-
-    def rewind(self, repetition: int) -> bool:
-        return self._input.rewind(repetition)

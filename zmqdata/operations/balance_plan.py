@@ -59,6 +59,10 @@ class StepCosts(NamedTuple):
     """The larger of the mean batch and the dearest element of each step: no dealing of
     the elements of a step has a cheaper dearest batch.
     """
+    filled: float
+    """Cost of all batches within the budget; 0 without a budget."""
+    room: float
+    """Budgets of these batches together."""
 
 
 @dataclass(frozen=True)
@@ -266,11 +270,16 @@ def shuffled(steps: list[Step], seed: int) -> list[Step]:
     return found
 
 
-def step_costs(costs: Costs, steps: list[Step]) -> StepCosts:
+def step_costs(costs: Costs, steps: list[Step], most: float | None = None) -> StepCosts:
     """Return what steps cost, and what they would cost in order.
 
-    >>> step_costs(np.array([3.0, 3, 1, 1]), [[[0, 2], [1, 3]]])
-    StepCosts(dearest=4.0, means=4.0, in_order=6.0, bound=4.0)
+    Args:
+        costs: cost of each element.
+        steps: the steps.
+        most: budget of a batch; None if there is none.
+
+    >>> step_costs(np.array([3.0, 3, 1, 1]), [[[0, 2], [1, 3]]], 5.0)[:5]
+    (4.0, 4.0, 6.0, 4.0, 8.0)
     """
     batches = [batch for step in steps for batch in step]
     flat = np.fromiter(chain.from_iterable(batches), np.int64)
@@ -286,4 +295,6 @@ def step_costs(costs: Costs, steps: list[Step]) -> StepCosts:
         means=float(means.sum()),
         in_order=float(in_order.max(1).sum()),
         bound=float(np.maximum(means, largest).sum()),
+        filled=0.0 if most is None else float(sums[sums <= most].sum()),
+        room=0.0 if most is None else float(most * (sums <= most).sum()),
     )

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -28,15 +28,15 @@ from zmqdata.elements.tensors import as_stackable
 from zmqdata.errors import InvalidArgumentError, WrongTypeError
 from zmqdata.failures.exceptions import FAILURES
 from zmqdata.iterators.base import ElementIterator, make_iterator
-from zmqdata.iterators.calling import call, failure
+from zmqdata.iterators.calling import call, failure, is_end
 from zmqdata.iterators.context import Context, mixed_seed
 from zmqdata.iterators.inference import spec_by_running, spec_of_elements
-from zmqdata.iterators.inputs import CatchingIterator, Failed
+from zmqdata.iterators.inputs import input_iterator
 from zmqdata.iterators.stacking import stack
 from zmqdata.iterators.trail import Trail
 from zmqdata.iterators.tuning import byte_size
 from zmqdata.nodes.base import IN_LABEL, Infer, Unary, known_spec, unless_infinite
-from zmqdata.operations.balance_plan import BalanceRules, shuffled, step_costs
+from zmqdata.operations.balance_plan import BalanceRules, Batch, shuffled, step_costs
 from zmqdata.operations.batch import BatchMaker, ragged_axes, ragged_rows
 from zmqdata.operations.mapping import Collate
 from zmqdata.peeking import shown
@@ -45,16 +45,19 @@ MOST_BYTES = 256 << 20
 """Bytes of elements from which on a window ends early."""
 MOST_ELEMENTS = 100_000
 """Number of elements from which on a window ends early."""
-_MEASURED = 16
+_MEASURED = 32
 """Every n-th element is measured, and each element as long as they are large."""
 _LARGE = 1 << 16
 """Bytes of a large element."""
 _MARK_EVERY, _MARKED_STEPS = 32, 4
 """Minimum number of elements, and number of steps, between two noted states."""
 _EXACT = 1 << 53
-"""Integers below are floats, too."""
+"""Sum of costs below which each is a float, if it is an integer, and finite."""
+_NUMBERS = {int, float}
 _NOT_FULL = 0.99
 """Most share of a window that has less than a step."""
+_MOST_NAMED = 8
+"""Number of elements of a batch that an error names."""
 _BEGIN = 1 << 31
 """Bit that marks the first element of a batch in a state."""
 
@@ -211,51 +214,93 @@ def as_cost(value: Any) -> float:
     )
 
 
-Held: TypeAlias = "tuple[int, Any, float]"
-"""An element with its number in the input and its cost."""
+def _are_costs(numbers: Sequence[float], most: float) -> bool:
+    """Return True if some numbers are costs up to ``most``."""
+    return bool(numbers) and min(numbers) >= 0 and max(numbers) <= most and sum(numbers) < _EXACT
+
+
+@dataclass(frozen=True)
+class Unusable:
+    """Stands for an element that failed, or has no cost."""
+
+    error: BaseException
+    """The failure."""
 
 
 class Collection:
-    """The elements of the window that is being collected.
+    """The elements of a window.
 
     Args:
         rules: rules of dealing them.
 
     Attributes:
-        elements: the elements.
+        numbers: numbers of the elements in the input.
+        elements: the elements; None for those that have left.
+        costs: their costs; -1 if unknown.
         share: share of the window that they fill, 1 if it has all of its elements or
             ends early.
         first: number of the oldest of them.
     """
 
     def __init__(self, rules: BalanceRules) -> None:
-        self._least, self._most, self._whole = rules.least, rules.max_cost, rules.whole
-        self.elements: list[Held] = []
+        self._least, self._whole = rules.least, rules.whole
+        self._is_counted = rules.max_cost is None
+        self._most = math.inf if rules.max_cost is None else rules.max_cost
+        self.numbers: list[int] = []
+        self.elements: list[Any] = []
+        self.costs: list[float] = []
         self.share = 0.0
         self.first = sys.maxsize
         self._cost = self._bytes = 0.0
         self._size = 0
 
-    def add(self, held: Held) -> None:
-        """Add an element."""
-        elements, most = self.elements, self._most
-        if self._size >= _LARGE or not len(elements) % _MEASURED:
-            self._size = byte_size(held[1])
-        elements.append(held)
-        count = len(elements)
-        if held[0] < self.first:
-            self.first = held[0]
-        self._bytes += self._size
-        if most is None:
+    def room(self, due: float) -> int:
+        """Return the number of elements that may be added together to reach a share of
+        the window.
+        """
+        count = len(self.elements)
+        if self._is_measured(count):
+            return 1
+        left = due * self._whole - count if self._is_counted else self._left_cost / self._most
+        return max(1, min(_MEASURED - count % _MEASURED, math.ceil(left), MOST_ELEMENTS - count))
+
+    @property
+    def _left_cost(self) -> float:
+        return self._whole - self._cost - self._most
+
+    def _is_measured(self, count: int) -> bool:
+        return self._size >= _LARGE or not count % _MEASURED
+
+    def add(self, numbers: Sequence[int], elements: Sequence[Any], costs: Sequence[float]) -> None:
+        """Add elements with their numbers and costs, at most as many as there is
+        ``room`` for.
+        """
+        if self._is_measured(len(self.elements)):
+            self._size = byte_size(elements[0])
+        self.numbers += numbers
+        self.elements += elements
+        self.costs += costs
+        count = len(self.elements)
+        self.first = min(self.first, numbers[0])
+        self._bytes += self._size * len(elements)
+        if self._is_counted:
             share = count / self._whole
         else:
-            self._cost += min(held[2], most)
+            for cost in costs:
+                self._cost += min(cost, self._most)
             share = self._cost / self._whole
         if count < self._least:
             share = min(share, _NOT_FULL)
         elif self._bytes >= MOST_BYTES or count >= MOST_ELEMENTS:
             share = 1.0
         self.share = share
+
+    def taken(self, places: list[int]) -> list[Any]:
+        """Return the elements of a batch, which leave."""
+        elements = [self.elements[place] for place in places]
+        for place in places:
+            self.elements[place] = None
+        return elements
 
 
 @make_iterator.register(Balance)
@@ -279,7 +324,7 @@ class BalanceIterator(ElementIterator):
             consumers = node.num_consumers if node.steps else 1
             self._rules = replace(rules, consumers=consumers, window=1)
         every = max(_MARK_EVERY, min(_MARKED_STEPS, node.window) * rules.least)
-        self._trail = Trail(CatchingIterator(node, context), every, self._oldest)
+        self._trail = Trail(input_iterator(node, context), every, self._oldest)
         self._cost = LengthOf(node.cost) if isinstance(node.cost, str) else partial(call, node.cost)
         self._most = math.inf if node.max_cost is None else node.max_cost
         self._maker = BatchMaker(node, context)
@@ -291,20 +336,19 @@ class BalanceIterator(ElementIterator):
 
     def _begin(self, context: Context) -> None:
         self._context = context
-        self._planned: deque[list[Held]] = deque()
-        self._count = 0  # batches of the present window, also those that have left
-        self._first = sys.maxsize  # number of its oldest element
+        self._window = Collection(self._rules)  # the present window
+        self._planned: deque[Batch] = deque()  # its batches that have not left
+        self._count = 0  # its batches, also those that have left
         self._next = Collection(self._rules)
-        self._failed: deque[Held] = deque()
+        self._failed: deque[tuple[int, Unusable]] = deque()
         self._failing = 0  # failures that make up the rest of a step
         self._windows = 0  # windows planned so far
         self._waiting = 0  # first elements in collection that an earlier window left
         self._ended = False
 
     def _oldest(self) -> int:
-        failed = self._failed[0][0] if self._failed else sys.maxsize
-        first = self._first if self._planned else sys.maxsize
-        return min(first, self._next.first, failed, self._trail.pulled)
+        first = self._window.first if self._planned else self._trail.pulled
+        return min(first, self._next.first, *[number for number, _ in self._failed])
 
     def __next__(self) -> Any:
         self._collect()
@@ -325,12 +369,14 @@ class BalanceIterator(ElementIterator):
         if not self._planned and not self._failing:
             self._failing = min(width, len(self._failed))
         if self._planned and not self._node.steps:
-            for held in self._planned.popleft():
-                self._keep(*held)
+            places, window = self._planned.popleft(), self._window
+            for place, element in zip(places, window.taken(places), strict=True):
+                cost = window.costs[place]
+                raw = cost if cost >= 0 else self._raw(element)
+                self._keep([window.numbers[place]], [element], [raw])
         elif self._failing:
             self._failing -= 1
-        failed: Failed = self._failed.popleft()[1]
-        raise failed.error
+        raise self._failed.popleft()[1].error
 
     def rewind(self, repetition: int) -> bool:
         self._begin(self._context.repeated(repetition))
@@ -343,7 +389,7 @@ class BalanceIterator(ElementIterator):
         present window; if nothing is left of that, plan the next window.
         """
         planned, most = self._planned, self._rules.consumers
-        due = (self._count - len(planned)) / self._count if planned else 1.0
+        due = 1.0 - len(planned) // most * most / self._count if planned else 1.0
         while not self._failing:
             self._pull(due, 1 if planned else most)
             if len(self._failed) >= (1 if planned else most):
@@ -362,45 +408,65 @@ class BalanceIterator(ElementIterator):
             most: number of failures after which to end.
             count: maximum number of elements.
         """
-        trail, following, failed = self._trail, self._next, self._failed
-        pull, keep = trail.pull, self._keep
-        while following.share < due and count and not self._ended and len(failed) < most:
-            number = trail.pulled
-            try:
-                element = pull()
-            except StopIteration:
-                self._ended = True
+        following = self._next
+        while following.share < due and count and not self._ended:
+            size = min(count, following.room(due))
+            self._pull_some(size)
+            count -= size
+            if len(self._failed) >= most:
                 break
-            keep(number, element)
-            count -= 1
-        self._strand.place = self._own_place
 
-    def _keep(self, number: int, element: Any, cost: float = -1.0) -> None:
-        """Collect an element, or its failure.
+    def _pull_some(self, size: int) -> None:
+        trail, elements = self._trail, list[Any]()
+        first, pull = trail.pulled, trail.pull
+        try:
+            for _ in range(size):
+                try:
+                    elements.append(pull())
+                except Exception as error:
+                    if is_end(error):
+                        raise
+                    elements.append(Unusable(error))
+        except StopIteration:
+            self._ended = True
+        finally:
+            self._strand.place = self._own_place
+            self._keep(range(first, first + len(elements)), elements, [*map(self._raw, elements)])
+
+    def _raw(self, element: Any) -> Any:
+        """Return what the cost function returns for an element, or its failure."""
+        try:
+            return element if type(element) is Unusable else self._cost(element)
+        except FAILURES as error:
+            return Unusable(error)
+
+    def _keep(self, numbers: Sequence[int], elements: Sequence[Any], raws: Sequence[Any]) -> None:
+        """Collect elements, or their failures.
 
         Args:
-            number: number of the element.
-            element: the element.
-            cost: its cost; -1: not known.
+            numbers: their numbers.
+            elements: the elements.
+            raws: what ``_raw`` returned for them.
         """
-        if type(element) is Failed:
-            self._failed.append((number, element, 0.0))
+        if {*map(type, raws)} <= _NUMBERS and _are_costs(raws, self._most):
+            self._next.add(numbers, elements, raws)
             return
-        try:
-            if cost < 0:
-                cost = self._cost(element)
-                if type(cost) is not int or not 0 <= cost < _EXACT:
-                    cost = as_cost(cost)
-            if self._most < cost and self._is_too_dear(cost):
-                return
-        except FAILURES as error:
-            raised = failure(self._node, error, f"element {number}")
-            raised.__cause__ = error
-            self._failed.append((number, Failed(raised), 0.0))
-            return
-        self._next.add((number, element, cost))
+        for number, element, raw in zip(numbers, elements, raws, strict=True):
+            failed = element
+            if type(element) is not Unusable:
+                try:
+                    if type(raw) is Unusable:
+                        raise raw.error
+                    cost = as_cost(raw)
+                    if cost <= self._most or not self._is_left_out(cost):
+                        self._next.add([number], [element], [cost])
+                    continue
+                except FAILURES as error:
+                    failed = Unusable(failure(self._node, error, f"element {number}"))
+                    failed.error.__cause__ = error
+            self._failed.append((number, failed))
 
-    def _is_too_dear(self, cost: float) -> bool:
+    def _is_left_out(self, cost: float) -> bool:
         """Return True if an element above ``max_cost`` is left out, and count it.
 
         Raises:
@@ -418,29 +484,26 @@ class BalanceIterator(ElementIterator):
 
     def _plan(self) -> None:
         """Deal the collected elements, as far as they make whole steps."""
-        held, node = self._next.elements, self._node
-        if not held or (self._ended and node.drop_remainder and len(held) < self._rules.least):
+        held, node = self._next, self._node
+        count = len(held.elements)
+        if not count or (self._ended and node.drop_remainder and count < self._rules.least):
             return
-        costs = np.array([cost for _, _, cost in held])
+        costs = np.array(held.costs, np.float64)
         plan = self._rules.plan(costs, self._waiting, is_last=self._ended)
         if not plan.steps:
             return
-        self._first = self._next.first
-        self._next = Collection(self._rules)
+        self._window, self._next = held, Collection(self._rules)
         self._waiting = len(plan.left)
-        for place in plan.left:
-            self._next.add(held[place])
+        for place, element in zip(plan.left, held.taken(plan.left), strict=True):
+            self._next.add([held.numbers[place]], [element], [held.costs[place]])
         steps = shuffled(plan.steps, self._seed())
         self._windows += 1
-        self._planned.extend([held[place] for place in batch] for step in steps for batch in step)
+        self._planned.extend(batch for step in steps for batch in step)
         self._count = len(self._planned)
-        found = step_costs(costs, steps)
+        found = step_costs(costs, steps, node.max_cost)
         for name, amount in found._asdict().items():
-            self._counts.add(f"balance/{name}", amount)
-        if node.max_cost is not None:
-            filled = [cost for cost in map(_cost_of, self._planned) if cost <= node.max_cost]
-            self._counts.add("balance/filled", sum(filled))
-            self._counts.add("balance/room", len(filled) * node.max_cost)
+            if amount:
+                self._counts.add(f"balance/{name}", amount)
 
     def _seed(self) -> int:
         context, node = self._context, self._node
@@ -457,21 +520,25 @@ class BalanceIterator(ElementIterator):
         if self._node.drop_remainder and rest.elements:
             self._counts.add("balance/dropped", len(rest.elements))
         elif rest.elements:
-            self._first = rest.first
-            self._planned.extend([held] for held in rest.elements)
-            self._count = len(self._planned)
+            self._window, self._count = rest, len(rest.elements)
+            self._planned.extend([place] for place in range(self._count))
             return
         raise StopIteration
 
     # --- batches
 
-    def _made(self, batch: list[Held]) -> Any:
-        elements = [element for _, element, _ in batch]
+    def _made(self, places: Batch) -> Any:
+        elements = self._window.taken(places)
         if self._node.in_lists:
             return elements
-        numbers = ", ".join(str(number) for number, _, _ in batch[:8])
-        more = ", ..." if len(batch) > 8 else ""
-        return self._maker.made(elements, self._join, f"the batch of elements {numbers}{more}")
+        numbers = self._window.numbers
+
+        def named() -> str:
+            more = ", ..." if len(places) > _MOST_NAMED else ""
+            shown = [str(numbers[place]) for place in places[:_MOST_NAMED]]
+            return f"the batch of elements {', '.join(shown)}{more}"
+
+        return self._maker.made(elements, self._join, named)
 
     def _join(self, elements: list[Any]) -> Any:
         return stack(elements, "", self._join_leaves, self._ranks)
@@ -489,37 +556,43 @@ class BalanceIterator(ElementIterator):
     def state(self) -> Any:
         trail = self._trail.state()
         first = trail[0]
+        numbers = self._window.numbers
         planned = [
-            number - first | (0 if at else _BEGIN)
+            numbers[place] - first | (0 if at else _BEGIN)
             for batch in self._planned
-            for at, (number, _, _) in enumerate(batch)
+            for at, place in enumerate(batch)
         ]
         return [
             trail,
             _packed(planned),
-            _packed([number - first for number, _, _ in self._next.elements]),
-            _packed([number - first for number, _, _ in self._failed]),
+            _packed([number - first for number in self._next.numbers]),
+            _packed([number - first for number, _ in self._failed]),
             [self._count, self._failing, self._windows, self._waiting],
             self._ended,
         ]
 
     def restore(self, state: Any) -> None:
-        trail, planned, collected, failed, numbers, self._ended = state
-        first = trail[0]
-        batches: list[list[int]] = []
-        for packed in np.frombuffer(planned, "<u4").tolist():
+        trail, planned, collected, failed, counts, self._ended = state
+        self._count, self._failing, self._windows, self._waiting = counts
+        first, window = trail[0], self._window
+        for place, packed in enumerate(np.frombuffer(planned, "<u4").tolist()):
             if packed & _BEGIN:
-                batches.append([])
-            batches[-1].append(first + (packed & ~_BEGIN))
-        waiting = [first + offset for offset in np.frombuffer(collected, "<u4").tolist()]
-        broken = [first + offset for offset in np.frombuffer(failed, "<u4").tolist()]
-        self._count, self._failing, self._windows, self._waiting = numbers
-        every = {number for batch in batches for number in batch}
-        found = self._trail.restore(trail, every.union(waiting, broken))
-        self._planned.extend([(number, found[number], -1.0) for number in one] for one in batches)
-        self._first = min(every, default=sys.maxsize)
-        for number in (*waiting, *broken):
-            self._keep(number, found[number])
+                self._planned.append([])
+            self._planned[-1].append(place)
+            window.numbers.append(first + (packed & ~_BEGIN))
+        waiting = [first + offset for offset in np.frombuffer(collected + failed, "<u4").tolist()]
+        found = self._trail.restore(trail, {*window.numbers, *waiting})
+        window.elements = [found[number] for number in window.numbers]
+        window.costs = [-1.0] * len(window.elements)
+        window.first = min(window.numbers, default=sys.maxsize)
+        while waiting:
+            numbers = waiting[: self._next.room(1.0)]
+            elements = [
+                Unusable(found.failed[number]) if number in found.failed else found[number]
+                for number in numbers
+            ]
+            self._keep(numbers, elements, [*map(self._raw, elements)])
+            del waiting[: len(numbers)]
 
     def close(self) -> None:
         self._trail.source.close()
@@ -527,10 +600,6 @@ class BalanceIterator(ElementIterator):
 
 def _packed(numbers: list[int]) -> bytes:
     return np.array(numbers, "<u4").tobytes()
-
-
-def _cost_of(batch: list[Held]) -> float:
-    return sum(cost for _, _, cost in batch)
 
 
 def _differing_axes(arrays: Sequence[Any]) -> int:

@@ -122,14 +122,14 @@ class BatchMaker:
         self._has_none = False  # True once a leaf of a batch was None
 
     def made(
-        self, elements: list[Any], join: Callable[[list[Any]], Any], called_for: str = ""
+        self, elements: list[Any], join: Callable[[list[Any]], Any], named: Callable[[], str] = str
     ) -> Any:
         """Return the batch of some elements.
 
         Args:
             elements: the elements.
             join: makes a batch of elements.
-            called_for: as for ``failure``.
+            named: returns ``called_for`` of ``failure``.
         """
         try:
             if holds_untyped(elements[0]):
@@ -140,7 +140,7 @@ class BatchMaker:
                 self._maker.check_none(batch)
             return batch
         except FAILURES as error:
-            raise failure(self._node, error, called_for) from error
+            raise failure(self._node, error, named()) from error
 
 
 @make_iterator.register(Batch)

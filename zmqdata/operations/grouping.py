@@ -21,16 +21,10 @@ from zmqdata.elements.specs import DatasetSpec
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.failures.exceptions import FAILURES
 from zmqdata.iterators.base import ElementIterator, make_iterator
-from zmqdata.iterators.calling import call, failure
+from zmqdata.iterators.calling import call, failure, is_end
 from zmqdata.iterators.context import Context
 from zmqdata.iterators.inference import spec_by_running, spec_of_nested
-from zmqdata.iterators.inputs import (
-    CatchingIterator,
-    Failed,
-    dataset_iterator,
-    followed,
-    marked_input,
-)
+from zmqdata.iterators.inputs import UnaryIterator, dataset_iterator, followed, marked_input
 from zmqdata.iterators.results import as_index
 from zmqdata.iterators.trail import Trail
 from zmqdata.nodes.base import (
@@ -126,6 +120,23 @@ class GroupByWindow(Calling):
 _MARK_EVERY = 32
 
 
+@dataclass(frozen=True)
+class _Failed:
+    error: Exception
+
+
+class _CatchingIterator(UnaryIterator):
+    """Yields failures as elements, so that an operation can hold them like elements."""
+
+    def __next__(self) -> Any:
+        try:
+            return next(self._input)
+        except Exception as error:
+            if is_end(error):
+                raise
+            return _Failed(error)
+
+
 @make_iterator.register(Window)
 class WindowIterator(ElementIterator):
     """Holds the elements that a window spans. A failed element fails every window that
@@ -136,7 +147,7 @@ class WindowIterator(ElementIterator):
         self._node = node
         self._publish_in(context)
         self._trail = Trail(
-            CatchingIterator(node, context), max(_MARK_EVERY, node.reach), self._oldest
+            _CatchingIterator(node, context), max(_MARK_EVERY, node.reach), self._oldest
         )
         self._buffer: deque[Any] = deque()
         self._ended = False
@@ -153,7 +164,7 @@ class WindowIterator(ElementIterator):
         self._shift()
         self._strand.place = self._own_place
         for element in chosen:
-            if type(element) is Failed:
+            if type(element) is _Failed:
                 raise element.error
         try:
             return self._datasets(chosen)
