@@ -255,6 +255,63 @@ def test_a_failed_element_takes_the_place_of_a_batch(bad: int, source: str) -> N
     check_iterator(dataset)
 
 
+FATES = st.sampled_from(["", "", "", "cost", "input"])
+
+
+@settings(max_examples=how_many(40, 300), deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from([0, 1, 2.5, 9, 30]), FATES), max_size=30),
+    st.integers(1, 4),
+    st.sampled_from(
+        [
+            {"batch_size": 2},
+            {"batch_size": 3, "steps": True},
+            {"max_cost": 10, "oversize": "alone"},
+            {"max_cost": 10, "oversize": "error", "steps": True},
+            {"max_cost": 10, "oversize": "drop"},
+        ]
+    ),
+    st.integers(1, 3),
+)
+def test_failures_anywhere(
+    elements: list[tuple[float, str]], consumers: int, options: dict[str, Any], window: int
+) -> None:
+    """Each element that fails, at whatever place, raises one error, each other comes
+    once, and an iterator restored at any of them continues exactly.
+    """
+
+    def made(x: Any) -> Any:
+        if elements[int(x)][1] == "input":
+            raise KeyError("input")
+        return x
+
+    def cost(x: Any) -> float:
+        if elements[int(x)][1] == "cost":
+            raise KeyError("cost")
+        return elements[int(x)][0]
+
+    numbers = Dataset.range(len(elements)).map(made)
+    dataset = numbers.balance(consumers, cost=cost, window=window, **options)
+    found = run(dataset.node)
+    oversize, most = options.get("oversize"), options.get("max_cost", 99)
+    broken = {at for at, (_, fate) in enumerate(elements) if fate}
+    dear = {at for at, (one, _) in enumerate(elements) if one > most} - broken
+    failed = broken | (dear if oversize == "error" else set())
+    kept = set(range(len(elements))) - failed - (dear if oversize == "drop" else set())
+    assert sum(one[0] == "raised" for one in found) == len(failed)
+    assert numbers_in([one for one in found if one[0] != "raised"]) == sorted(kept)
+    check_iterator(dataset)
+
+
+def numbers_in(found: Any) -> list[int]:
+    """Return the numbers of all arrays in the results of ``run``, sorted."""
+    if isinstance(found, (list, tuple)) and found and found[0] == "ndarray":
+        return sorted(found[3])
+    if isinstance(found, (list, tuple)):
+        return sorted(number for one in found for number in numbers_in(one))
+    return []
+
+
 def test_failures_alone_make_steps() -> None:
     """If each element fails, each raises its error once, and the pass ends."""
     dataset = Dataset.range(7).balance(3, cost=lambda x: 1 // 0, batch_size=2)

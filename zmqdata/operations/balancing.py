@@ -281,7 +281,7 @@ class Collection:
         self.elements += elements
         self.costs += costs
         count = len(self.elements)
-        self.first = min(self.first, numbers[0])
+        self.first = min(self.first, *numbers)
         self._bytes += self._size * len(elements)
         if self._is_counted:
             share = count / self._whole
