@@ -69,6 +69,7 @@ OPERATING: dict[str, Change] = {
     "map": lambda ds: ds.map(lambda x: x * 2),
     "map_batches": lambda ds: ds.map_batches(lambda batch: batch * 2, 7),
     "pack": lambda ds: lengths(ds).pack(7),
+    "balance": lambda ds: ds.balance(1, cost=float, batch_size=3),
     "pad_to_cardinality": lambda ds: ds.map(lambda x: {"x": x}).pad_to_cardinality(50),
     "padded_batch": lambda ds: lengths(ds).padded_batch(7),
     "prefetch": lambda ds: ds.prefetch(2),

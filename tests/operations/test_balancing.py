@@ -424,12 +424,18 @@ def test_states_are_small_and_hold_no_content() -> None:
     two windows again, and calls the cost for the window in collection only.
     """
     calls: list[int] = []
+    pulls: list[int] = []
 
     def cost(x: Any) -> float:
         calls.append(int(x))
         return float(x % 7)
 
-    dataset = Dataset.range(100_000).balance(4, cost=cost, batch_size=8, window=16)
+    def pull(x: Any) -> Any:
+        pulls.append(int(x))
+        return x
+
+    numbers = Dataset.range(100_000).map(pull)
+    dataset = numbers.balance(4, cost=cost, batch_size=8, window=16)
     window = 16 * 4 * 8
     iterator = make_iterator(dataset.node, Context(seed=1))
     list(islice(iterator, 100))
@@ -438,9 +444,10 @@ def test_states_are_small_and_hold_no_content() -> None:
     held = sum(len(part) for part in state if isinstance(part, bytes))
     assert held <= 4 * (window + 4 * 8) + 4
     calls.clear()
+    pulls.clear()
     again = make_iterator(dataset.node, Context(seed=1))
     again.restore(state)
-    assert len(calls) < window
+    assert len(calls) < window < len(pulls) <= 2 * window
     assert [plain(x) for x in islice(again, 50)] == [plain(x) for x in islice(iterator, 50)]
 
 
@@ -498,3 +505,24 @@ def test_mistakes_are_errors_at_the_call(
     given_ = {"num_consumers": 2, "cost": float, **options}
     with pytest.raises(error, match=text):
         Dataset.range(4).balance(**given_)
+
+
+def test_parameters_are_part_of_the_fingerprint() -> None:
+    """Every parameter but the functions tells a state of another pipeline apart."""
+
+    def structure(cost: Any = float, **options: Any) -> str:
+        given_ = {"batch_size": 2, "num_consumers": 2, **options}
+        return str(Dataset.range(9).balance(cost=cost, **given_).fingerprint().structure)
+
+    others: list[dict[str, Any]] = [
+        {"num_consumers": 3},
+        {"batch_size": 3},
+        {"batch_size": None, "max_cost": 3},
+        {"batch_size": None, "max_cost": 3, "oversize": "drop"},
+        {"window": 3},
+        {"steps": True},
+        {"drop_remainder": True},
+        {"seed": 1},
+    ]
+    assert len({structure(), *[structure(**one) for one in others]}) == 1 + len(others)
+    assert structure() == structure(cost=int)
