@@ -20,7 +20,7 @@ from zmqdata.errors import InvalidArgumentError, PipelineError
 from zmqdata.iterators.base import make_iterator
 from zmqdata.iterators.context import Context
 from zmqdata.operations import balancing
-from zmqdata.operations.balancing import as_cost
+from zmqdata.operations.balance_plan import as_cost
 from zmqdata.testing import check_iterator
 
 LENGTHS = [int(n) for n in np.random.default_rng(0).lognormal(3, 1, 50)]

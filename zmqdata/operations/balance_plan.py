@@ -18,7 +18,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from zmqdata.elements.tensors import as_stackable
+from zmqdata.errors import WrongTypeError
 from zmqdata.iterators.draws import RawDraws
+from zmqdata.peeking import shown
 
 Costs: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 """Cost of each element, by its position in a window."""
@@ -35,6 +38,47 @@ FILLED = 0.97
 """Share of ``max_cost`` up to which a window fills its batches on average. Batches are
 then equal without a further step.
 """
+
+
+_EXACT = 1 << 53
+"""Sum of costs below which each is finite, and a float if it is an integer."""
+
+
+def as_cost(value: Any) -> float:
+    """Return what a cost function returned, as a float.
+
+    Raises:
+        WrongTypeError: it is not a finite number of at least 0.
+
+    >>> as_cost(np.int32(7))
+    7.0
+    """
+    given = value
+    if type(value) is not int and type(value) is not float:
+        value = as_stackable(value)
+        is_number = isinstance(value, (np.generic, np.ndarray)) and value.dtype.kind in "iuf"
+        value = float(value) if is_number and value.shape == () else math.nan
+    try:
+        cost = float(value)
+    except OverflowError:
+        cost = math.inf
+    if 0 <= cost < math.inf:
+        return cost
+    raise WrongTypeError(
+        f"Invalid `cost`: cost must return one finite number of at least 0, it returned "
+        f"{shown(given):.100} of type {type(given).__name__}. Convert it with float()"
+    )
+
+
+def are_costs(values: Sequence[Any], most: float) -> bool:
+    """Return True if all of some values are plain numbers, and costs up to ``most``.
+
+    >>> are_costs([1, 2.5], 3.0), are_costs([1, -1], 3.0), are_costs([], 3.0)
+    (True, False, False)
+    """
+    if not values or not {*map(type, values)} <= {int, float}:
+        return False
+    return bool(min(values) >= 0 and max(values) <= most and sum(values) < _EXACT)
 
 
 class WindowSteps(NamedTuple):

@@ -10,6 +10,7 @@ import math
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -24,7 +25,6 @@ from zmqdata.elements.specs import (
     with_leading_axis,
     with_leading_length,
 )
-from zmqdata.elements.tensors import as_stackable
 from zmqdata.errors import InvalidArgumentError, WrongTypeError
 from zmqdata.failures.exceptions import FAILURES
 from zmqdata.iterators.base import ElementIterator, make_iterator
@@ -36,10 +36,16 @@ from zmqdata.iterators.stacking import stack
 from zmqdata.iterators.trail import Trail
 from zmqdata.iterators.tuning import byte_size
 from zmqdata.nodes.base import IN_LABEL, Infer, Unary, known_spec, unless_infinite
-from zmqdata.operations.balance_plan import BalanceRules, Batch, shuffled, step_costs
+from zmqdata.operations.balance_plan import (
+    BalanceRules,
+    Batch,
+    are_costs,
+    as_cost,
+    shuffled,
+    step_costs,
+)
 from zmqdata.operations.batch import BatchMaker, ragged_axes, ragged_rows
 from zmqdata.operations.mapping import Collate
-from zmqdata.peeking import shown
 
 MOST_BYTES = 256 << 20
 """Bytes of elements from which on a window ends early."""
@@ -51,9 +57,6 @@ _LARGE = 1 << 16
 """Bytes of a large element."""
 _MARK_EVERY, _MARKED_STEPS = 32, 4
 """Minimum number of elements, and number of steps, between two noted states."""
-_EXACT = 1 << 53
-"""Sum of costs below which each is a float, if it is an integer, and finite."""
-_NUMBERS = {int, float}
 _NOT_FULL = 0.99
 """Most share of a window that has less than a step."""
 _MOST_NAMED = 8
@@ -188,37 +191,6 @@ class LengthOf:
             ) from None
 
 
-def as_cost(value: Any) -> float:
-    """Return what a cost function returned, as a float.
-
-    Raises:
-        WrongTypeError: it is not a finite number of at least 0.
-
-    >>> as_cost(np.int32(7))
-    7.0
-    """
-    given = value
-    if type(value) is not int and type(value) is not float:
-        value = as_stackable(value)
-        is_number = isinstance(value, (np.generic, np.ndarray)) and value.dtype.kind in "iuf"
-        value = float(value) if is_number and value.shape == () else math.nan
-    try:
-        cost = float(value)
-    except OverflowError:
-        cost = math.inf
-    if 0 <= cost < math.inf:
-        return cost
-    raise WrongTypeError(
-        f"Invalid `cost`: cost must return one finite number of at least 0, it returned "
-        f"{shown(given):.100} of type {type(given).__name__}. Convert it with float()"
-    )
-
-
-def _are_costs(numbers: Sequence[float], most: float) -> bool:
-    """Return True if some numbers are costs up to ``most``."""
-    return bool(numbers) and min(numbers) >= 0 and max(numbers) <= most and sum(numbers) < _EXACT
-
-
 @dataclass(frozen=True)
 class Unusable:
     """Stands for an element that failed, or has no cost."""
@@ -261,12 +233,10 @@ class Collection:
         count = len(self.elements)
         if self._is_measured(count):
             return 1
-        left = due * self._whole - count if self._is_counted else self._left_cost / self._most
-        return max(1, min(_MEASURED - count % _MEASURED, math.ceil(left), MOST_ELEMENTS - count))
-
-    @property
-    def _left_cost(self) -> float:
-        return self._whole - self._cost - self._most
+        left = due * self._whole - (count if self._is_counted else self._cost)
+        # Never more than one at a time would be: what is pulled follows from the state.
+        most = math.ceil(round(left, 6)) if self._is_counted else int(left / self._most)
+        return max(1, min(_MEASURED - count % _MEASURED, most, MOST_ELEMENTS - count))
 
     def _is_measured(self, count: int) -> bool:
         return self._size >= _LARGE or not count % _MEASURED
@@ -427,11 +397,19 @@ class BalanceIterator(ElementIterator):
                     if is_end(error):
                         raise
                     elements.append(Unusable(error))
+                    break
         except StopIteration:
             self._ended = True
         finally:
             self._strand.place = self._own_place
-            self._keep(range(first, first + len(elements)), elements, [*map(self._raw, elements)])
+            self._keep(range(first, first + len(elements)), elements, self._raws(elements))
+
+    def _raws(self, elements: list[Any]) -> list[Any]:
+        name = self._node.cost
+        if isinstance(name, str):
+            with suppress(Exception):  # an element that has failed, or is no dict
+                return [len(element[name]) for element in elements]
+        return [*map(self._raw, elements)]
 
     def _raw(self, element: Any) -> Any:
         """Return what the cost function returns for an element, or its failure."""
@@ -448,7 +426,7 @@ class BalanceIterator(ElementIterator):
             elements: the elements.
             raws: what ``_raw`` returned for them.
         """
-        if {*map(type, raws)} <= _NUMBERS and _are_costs(raws, self._most):
+        if are_costs(raws, self._most):
             self._next.add(numbers, elements, raws)
             return
         for number, element, raw in zip(numbers, elements, raws, strict=True):
@@ -591,7 +569,7 @@ class BalanceIterator(ElementIterator):
                 Unusable(found.failed[number]) if number in found.failed else found[number]
                 for number in numbers
             ]
-            self._keep(numbers, elements, [*map(self._raw, elements)])
+            self._keep(numbers, elements, self._raws(elements))
             del waiting[: len(numbers)]
 
     def close(self) -> None:
