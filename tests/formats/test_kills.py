@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.full import full
 from tests.kit.objectstore import ObjectStore, object_store
 from zmqdata import Dataset, LocalCluster, TextLineDataset, distribute
 from zmqdata.testing.cluster import await_condition
@@ -32,8 +33,10 @@ def store() -> Iterator[ObjectStore]:
         yield made
 
 
-@pytest.mark.parametrize("requests", [1, 5])
-@pytest.mark.parametrize("kind", ["lines", "rows"])
+@pytest.mark.realprocess
+@pytest.mark.parametrize(
+    ("kind", "requests"), [("lines", 5), ("rows", 1), full("lines", 1), full("rows", 5)]
+)
 def test_a_killed_worker_loses_nothing(store: ObjectStore, kind: str, requests: int) -> None:
     """A worker that dies in its first request, or in the middle of an epoch, costs no
     element, and none comes twice.
@@ -42,7 +45,7 @@ def test_a_killed_worker_loses_nothing(store: ObjectStore, kind: str, requests: 
     table = Dataset.from_parquet(store.url("/a.parquet"), batch_rows=10)
     dataset: Any = TextLineDataset(files) if kind == "lines" else table
     with LocalCluster(2, heartbeat_interval_ms=200, worker_timeout_ms=1000) as cluster:
-        store.latency, before = 0.2, len(store.requests)
+        store.latency, before = 0.1, len(store.requests)
         iterator = iter(dataset.apply(distribute("distributed_epoch", cluster)))
         await_condition(lambda: len(store.requests) >= before + requests, what="requests")
         cluster.workers[0].kill()

@@ -11,6 +11,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,7 @@ PACKS: dict[str, Callable[[bytes], bytes]] = {
     ".gz": gzip.compress,
     ".zst": zstandard.ZstdCompressor(write_checksum=True).compress,
     ".bz2": bz2.compress,
-    ".xz": lzma.compress,
+    ".xz": partial(lzma.compress, preset=0),
 }
 
 
@@ -242,14 +243,14 @@ def test_a_packed_file_that_was_cut_off_is_data_loss(
     rows. The next file follows.
     """
     rng = np.random.default_rng(1)
-    rows = rng.integers(10**15, size=30_000)
+    rows = rng.integers(10**15, size=20_000)
     packed = PACKS[ending](text_of(rows))
     (tmp_path / f"a.jsonl{ending}").write_bytes(packed[: len(packed) * 2 // 3])
     (tmp_path / "b.jsonl").write_bytes(text_of([7]))
     iterator = make_iterator(node_of(tmp_path, 10**6, **options), Context(seed=1))
     found: list[int] = []
     failures = []
-    for _ in range(40_000):
+    for _ in range(20_000):
         try:
             found += numbers([next(iterator)])
         except StopIteration:
@@ -261,7 +262,7 @@ def test_a_packed_file_that_was_cut_off_is_data_loss(
     assert set(found) <= {*rows.tolist(), 7}
     assert 7 in found
     # bzip2 unpacks blocks of 900 kB of content only.
-    assert len(found) > (0 if ending == ".bz2" else 10_000)
+    assert len(found) > (0 if ending == ".bz2" else 4000)
     if ending == ".zst" and not options:
         assert found[:-1] == rows[: len(found) - 1].tolist()
         skipping = Dataset.from_jsonl(tmp_path, on_error="skip")

@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from torch.utils.data import DataLoader
 
+from tests.full import full
 from tests.pytorch.comparing import drawn, seed, stored
 from tests.pytorch.loaders import Stream, seeded
 from zmqdata import Dataset
@@ -63,8 +64,15 @@ def played(loader: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["own", "global"])
-@pytest.mark.parametrize("workers", [0, 1, 3])
-@pytest.mark.parametrize("count", [1, 4, 7, 8])
+@pytest.mark.parametrize(
+    ("count", "workers"),
+    [
+        *[(count, 0) for count in (1, 4, 7, 8)],
+        *[(count, 1) for count in (4, 7)],
+        (7, 3),
+        *[full(*case) for case in ((1, 1), (8, 1), (1, 3), (4, 3), (8, 3))],
+    ],
+)
 def test_an_iterator_costs_what_it_costs_in_torch(
     cluster: str, count: int, workers: int, own: bool
 ) -> None:

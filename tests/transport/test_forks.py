@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -25,45 +26,39 @@ def test_the_owner_may_go_on() -> None:
         check_process(1, "iterator", "Make a new one.")
 
 
-@pytest.mark.parametrize(
-    "use",
-    [
+def test_a_dispatcher_cannot_be_used_in_a_child() -> None:
+    """Using a parent's dispatcher in a forked child is an immediate error. The parent's
+    dispatcher continues.
+    """
+    uses: list[Callable[[DispatchServer], Any]] = [
         DispatchServer.num_workers,
         lambda server: server.target,
         DispatchServer.start,
         DispatchServer.stop,
         DispatchServer.join,
-    ],
-    ids=["num_workers", "target", "start", "stop", "join"],
-)
-def test_a_dispatcher_cannot_be_used_in_a_child(use: Callable[[DispatchServer], Any]) -> None:
-    """Using a parent's dispatcher in a forked child is an immediate error. The parent's
-    dispatcher continues.
-    """
+    ]
     with DispatchServer() as server:
-        told = told_by_child(lambda: use(server))
-        assert told.startswith(
-            f"RuntimeError: This DispatchServer belongs to process {os.getpid()}"
-        )
-        assert "make a new DispatchServer" in told
-        assert server.num_workers() == 0
-        assert not server.join(0)
+        for use in uses:
+            told = told_by_child(partial(use, server))
+            assert told.startswith(
+                f"RuntimeError: This DispatchServer belongs to process {os.getpid()}"
+            )
+            assert "make a new DispatchServer" in told
+            assert server.num_workers() == 0
+            assert not server.join(0)
 
 
-@pytest.mark.parametrize(
-    "use",
-    [
+def test_a_worker_cannot_be_used_in_a_child() -> None:
+    """Using a parent's worker in a forked child is an immediate error."""
+    uses: list[Callable[[WorkerServer], Any]] = [
         WorkerServer.wait_registered,
         lambda server: server.address,
         WorkerServer.num_tasks,
         WorkerServer.stop,
-    ],
-    ids=["wait_registered", "address", "num_tasks", "stop"],
-)
-def test_a_worker_cannot_be_used_in_a_child(use: Callable[[WorkerServer], Any]) -> None:
-    """Using a parent's worker in a forked child is an immediate error."""
+    ]
     with WorkerServer(WorkerConfig(dispatcher_address="tcp://127.0.0.1:1")) as server:
-        assert "WorkerServer belongs to process" in told_by_child(lambda: use(server))
+        for use in uses:
+            assert "WorkerServer belongs to process" in told_by_child(partial(use, server))
 
 
 def test_a_child_leaves_its_parents_block_in_silence() -> None:

@@ -263,15 +263,14 @@ def test_a_child_that_never_gets_ready_is_given_up(signals: StopSignals) -> None
 
 @pytest.mark.realprocess
 def test_a_child_that_does_not_end_is_killed(
-    signals: StopSignals, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    signals: StopSignals, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The supervisor kills a child that ignores SIGTERM after the grace period, and
     logs it.
     """
-    monkeypatch.setattr(module, "DRAIN_GRACE", 0.05)
     deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + READY
     with caplog.at_level(logging.WARNING), no_leaks():
-        assert Supervisor(children(deaf), stop_now, signals).run() == 0
+        assert Supervisor(children(deaf), stop_now, signals, grace=0.05).run() == 0
     assert any("it is killed" in text for text in caplog.messages)
 
 
