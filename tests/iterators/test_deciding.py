@@ -474,7 +474,7 @@ def test_every_attempt_reads_the_same_of_files(
                 path.rename(hidden / path.name)
             return int
 
-    for seed in range(how_many(15, 300)):
+    for seed in range(how_many(10, 300)):
         attempts = Attempts(lambda function: ahead(rows), seed, is_split=False)
         for _ in range(5):
             try:

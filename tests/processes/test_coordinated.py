@@ -187,6 +187,7 @@ def test_a_killed_consumer_is_replaced(cluster: LocalCluster) -> None:
     assert begin > 0
 
 
+@pytest.mark.full
 def test_a_worker_that_is_added_is_read(cluster: LocalCluster) -> None:
     """Consumers at different steps read a new worker from the same step on."""
     dataset = Dataset.counter().map(lambda x: (x, os.getpid()))

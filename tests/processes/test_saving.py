@@ -63,6 +63,7 @@ def kill_a_worker(cluster: LocalCluster) -> list[int]:
     return killed
 
 
+@pytest.mark.full
 @pytest.mark.timeout(120)
 def test_a_killed_worker_and_a_new_one_leave_every_element_once(tmp_path: Path) -> None:
     """Each of 40,000 elements is saved once if a worker of three is killed as it

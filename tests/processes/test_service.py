@@ -305,6 +305,7 @@ def test_a_briefly_frozen_worker(cluster: LocalCluster) -> None:
 
 
 @pytest.mark.parametrize("cluster", [{"fault_tolerant_mode": False}], indirect=True)
+@pytest.mark.full
 def test_a_dispatcher_without_journal_ends_its_jobs(cluster: LocalCluster) -> None:
     """A restarted dispatcher without a journal knows no job: the iteration ends with an
     error that says so.

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.full import full
 from zmqdata.dataset import Dataset, TextLineDataset
 from zmqdata.errors import DataLossError, PipelineError
 from zmqdata.testing import SimulatedService
@@ -102,8 +103,10 @@ class Reading:
         return True
 
 
-@pytest.mark.parametrize(("lost", "before"), [(0, 5), (1, 27)])
-@pytest.mark.parametrize("returns", [False, True], ids=["is lost", "returns"])
+@pytest.mark.parametrize(
+    ("returns", "lost", "before"),
+    [(False, 0, 5), (True, 1, 27), full(False, 1, 27), full(True, 0, 5)],
+)
 @pytest.mark.parametrize("on_error", ["raise", "skip"])
 @pytest.mark.parametrize("name", OPTIONS)
 def test_no_row_beside_an_unreadable_file_is_lost_or_doubled(
