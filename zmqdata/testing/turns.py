@@ -56,7 +56,7 @@ class TaskTurns(Relay):
         self._talk: queue.SimpleQueue[e.WorkerEvent | SplitsAwaited | TurnEnded] = (
             queue.SimpleQueue()
         )
-        self._gate = threading.Semaphore(0)
+        self._gate: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._runner: TaskRunner | None = None
@@ -101,7 +101,7 @@ class TaskTurns(Relay):
             self._is_away = False
             if self._gave_back:
                 self._gave_back = False
-                self._gate.acquire()
+                self._gate.get()
 
     def work(self) -> float:
         """Return the simulated seconds of work that all elements so far have taken."""
@@ -146,10 +146,10 @@ class TaskTurns(Relay):
     def _carry(self) -> None:
         runner = self._runner
         assert runner is not None
-        self._gate.acquire()
+        self._gate.get()
         while not runner.go_on():
             self._talk.put(TurnEnded(False))
-            self._gate.acquire()
+            self._gate.get()
         self._talk.put(TurnEnded(True))
 
     # --- in the thread of the clock
@@ -207,7 +207,7 @@ class TaskTurns(Relay):
         assert self._thread is not None
         if self._thread.ident is None:
             self._thread.start()
-        self._gate.release()
+        self._gate.put(None)
 
     def _await_turn(self) -> None:
         """Handle the task's events until it ends its turn or waits for splits."""
@@ -220,7 +220,7 @@ class TaskTurns(Relay):
                 self._hear(told)
             elif self._is_halted or not self._lacks(told.source, told.have):
                 if told.gave_back:
-                    self._gate.release()  # its wait is over
+                    self._gate.put(None)  # its wait is over
             else:
                 with self._lock:
                     self._note(told)
