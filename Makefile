@@ -16,7 +16,7 @@ test test-full durations coverage test-torch-core: export OPENBLAS_NUM_THREADS :
 test test-full durations coverage test-torch-core: export OMP_NUM_THREADS := 1
 
 .NOTPARALLEL:
-.PHONY: demo test test-full durations test-pythons test-tfdata compile-tests torch test-torch-core test-torch test-frameworks test-slurm test-engines test-mpi test-looking test-formats dashboard-demo simulate fuzz coverage lint types layers docs bench bench-quick bench-curves bench-publish bench-dataset bench-sharing bench-torch bench-gpu bench-formats bench-packing build locked lock release audit clean bench-attacks
+.PHONY: demo test test-full durations test-pythons test-tfdata compile-tests torch test-torch-core test-torch test-frameworks test-slurm test-engines test-mpi test-looking test-formats dashboard-demo simulate fuzz coverage lint types layers docs bench bench-quick bench-curves bench-publish bench-dataset bench-sharing bench-torch bench-gpu bench-formats bench-packing bench-mixing build locked lock release audit clean bench-attacks
 demo: .venv/.run-ready ; $(BIN)/python examples/audit.py $(ARGS)
 test: .venv/.dev-ready ; $(BIN)/python -m pytest $(SHARED) $(ARGS)
 # The hundred slowest tests of `make test`, in a file that git ignores.
@@ -66,6 +66,8 @@ bench-gpu: .venv-bench/.ready ; .venv-bench/bin/python -m benchmarks.gpu $(ARGS)
 bench-formats: .venv-formats/.ready ; .venv-formats/bin/python -m benchmarks.formats $(ARGS)
 # pack beside Grain's, in processor seconds and padding.
 bench-packing: .venv-bench/.ready ; .venv-bench/bin/python -m benchmarks.packing $(ARGS)
+# The schedule of mix, and mix beside sample_from_datasets, in processor time.
+bench-mixing: .venv/.run-ready ; $(BIN)/python -m benchmarks.mixing $(ARGS)
 bench-attacks: .venv/.run-ready ; $(BIN)/python -m benchmarks.attacks $(ARGS)
 build: .venv/.dev-ready ; rm -rf build dist && $(BIN)/python -m build
 # The exact packages of the lock, by their hashes, instead of the newest ones: before any of the above, as .ci/run does.

@@ -68,6 +68,7 @@ OPERATING: dict[str, Change] = {
     "interleave": lambda ds: ds.interleave(lambda x: Dataset.range(third(x)), cycle_length=2),
     "map": lambda ds: ds.map(lambda x: x * 2),
     "map_batches": lambda ds: ds.map_batches(lambda batch: batch * 2, 7),
+    "mix": lambda ds: Dataset.mix({"one": ds, "two": ds}, stop="once", seed=1),
     "pack": lambda ds: lengths(ds).pack(7),
     "balance": lambda ds: ds.balance(1, cost=float, batch_size=3),
     "pad_to_cardinality": lambda ds: ds.map(lambda x: {"x": x}).pad_to_cardinality(50),

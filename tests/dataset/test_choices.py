@@ -10,6 +10,7 @@ import pytest
 from zmqdata.dataset import Dataset, set_random_seed
 from zmqdata.dataset.seeds import _seeds
 from zmqdata.elements.specs import INFINITE_CARDINALITY, TensorSpec
+from zmqdata.errors import FailedPreconditionError
 from zmqdata.nodes.parts import split_sources
 
 ONE, TWO = Dataset.range(4), Dataset.range(10, 14)
@@ -148,3 +149,103 @@ def test_arguments_are_checked_at_the_call(make: Any, error: type[Exception], te
     """The error names what came and what was expected."""
     with pytest.raises(error, match=text):
         make()
+
+
+# --- mix
+
+PARTS = {"web": Dataset.range(90), "code": Dataset.range(100, 130)}
+
+
+def test_mixtures_follow_weights_and_seed() -> None:
+    """The order follows from weights and seed alone: not from the units of the weights,
+    nor from the order of the names.
+    """
+    turned = dict(reversed(PARTS.items()))
+    found = ints(Dataset.mix(PARTS, {"web": 0.75, "code": 0.25}, seed=3))
+    assert found == ints(Dataset.mix(turned, {"code": 2, "web": np.int32(6)}, seed=3))
+    assert [sum(x >= 100 for x in found[:count]) for count in (4, 40, 80)] == [1, 10, 20]
+    equal = ints(Dataset.mix(PARTS, seed=3))
+    assert equal != ints(Dataset.mix(PARTS, seed=4))
+    assert sum(x >= 100 for x in equal[:20]) == 10
+
+
+def test_weights_change_from_an_element_on() -> None:
+    """A list of pairs changes the weights at elements of the mixture."""
+    changes = [(0, {"web": 1, "code": 0}), (10, {"web": 1, "code": 1})]
+    pairs = [*Dataset.mix(PARTS, changes, names=True).take(30)]
+    assert [name for name, _ in pairs[:10]] == ["web"] * 10
+    assert [name for name, _ in pairs].count("code") == 10
+
+
+BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "no dict": ([ONE, TWO], {}, "must be a dict of datasets by name"),
+    "empty": ({}, {}, "should not be empty"),
+    "no name": ({1: ONE}, {}, "a name of mix"),
+    "no dataset": ({"a": 3}, {}, "3"),
+    "no elements": ({"a": Dataset.range(0)}, {}, "the dataset `a` of mix.. has no elements"),
+    "other elements": (
+        {"a": ONE, "b": ONE, "c": Dataset.from_tensors({"x": 1})},
+        {},
+        "differ in `a` and `c`",
+    ),
+    "unknown": (PARTS, {"weights": {"web": 1, "code": 1, "x": 1}}, r"unknown are \['x'\]"),
+    "missing": (PARTS, {"weights": {"web": 1}}, r"missing are \['code'\]"),
+    "negative": (PARTS, {"weights": {"web": 1, "code": -1}}, "weight of `code` must be a finite"),
+    "nan": (PARTS, {"weights": {"web": 1, "code": float("nan")}}, "weight of `code`"),
+    "infinite": (PARTS, {"weights": {"web": 1, "code": float("inf")}}, "weight of `code`"),
+    "bool": (PARTS, {"weights": {"web": 1, "code": True}}, "weight of `code`"),
+    "text": (PARTS, {"weights": {"web": 1, "code": "1"}}, "weight of `code`"),
+    "zero": (PARTS, {"weights": {"web": 0, "code": 0.0}}, "must be above 0"),
+    "list": (PARTS, {"weights": [1, 2]}, "weights"),
+    "no list": (PARTS, {"weights": 3}, "weights"),
+    "empty list": (PARTS, {"weights": []}, "weights"),
+    "no change": (PARTS, {"weights": [(0, [1, 2])]}, "weights"),
+    "late": (PARTS, {"weights": [(1, {"web": 1, "code": 1})]}, "ascend from 0"),
+    "twice": (PARTS, {"weights": [(0, {"web": 1, "code": 1})] * 2}, r"ascend from 0, got \[0, 0\]"),
+    "fraction": (PARTS, {"weights": [(0.5, {"web": 1, "code": 1})]}, "number of an element"),
+    "stop": (PARTS, {"stop": "last"}, "`stop` must be one of 'first', 'all', 'once'"),
+    "seed": (PARTS, {"seed": "x"}, "seed"),
+    "names": (PARTS, {"names": 1}, "names"),
+    "reweight": (PARTS, {"reweight": None}, "reweight"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_mix_refuses_bad_arguments(name: str) -> None:
+    """Each bad argument is an error at the call, which names it."""
+    datasets, options, text = BAD[name]
+    with pytest.raises((TypeError, ValueError), match=text):
+        Dataset.mix(datasets, **options)
+
+
+def test_a_single_dataset_is_a_mixture() -> None:
+    """A mixture of one dataset yields that dataset."""
+    assert ints(Dataset.mix({"a": ONE})) == ints(ONE)
+
+
+def test_weights_are_no_part_of_the_fingerprint() -> None:
+    """A state of other weights is refused for its weights, and loaded with
+    ``reweight=True``.
+    """
+    first = iter(Dataset.mix(PARTS, {"web": 3, "code": 1}, seed=1))
+    before = [int(next(first)) for _ in range(20)]
+    other = Dataset.mix(PARTS, {"web": 1, "code": 1}, seed=1)
+    with pytest.raises(FailedPreconditionError, match="0:1,3, and those of this dataset are 0:1,1"):
+        iter(other).load_state_dict(first.state_dict())
+    again = iter(Dataset.mix(PARTS, {"web": 1, "code": 1}, seed=1, stop="once", reweight=True))
+    with pytest.raises(FailedPreconditionError, match="another pipeline"):
+        again.load_state_dict(first.state_dict())
+    again = iter(Dataset.mix(PARTS, {"web": 1, "code": 1}, seed=1, reweight=True))
+    again.load_state_dict(first.state_dict())
+    rest = [int(next(again)) for _ in range(20)]
+    assert sum(x >= 100 for x in before) == 5
+    assert sum(x >= 100 for x in rest) == 10
+    assert len({*before, *rest}) == 40
+
+
+def test_mixtures_count_by_name() -> None:
+    """``stats()`` of a local iterator has the elements of each dataset."""
+    iterator = iter(Dataset.mix(PARTS, {"web": 3, "code": 1}))
+    for _ in range(8):
+        next(iterator)
+    assert iterator.stats() == {"data/mix/web": 6.0, "data/mix/code": 2.0}

@@ -272,6 +272,11 @@ def two_weights(*x: Any) -> Any:
     return np.array([1.0, float(is_odd(*x))])
 
 
+def with_one(dataset: Dataset) -> Dataset:
+    """Return the dataset with an element, because a mixture refuses empty datasets."""
+    return dataset.concatenate(Dataset.range(7, 8))
+
+
 def with_order(dataset: Dataset) -> Dataset:
     options = Options()
     options.deterministic = True
@@ -411,6 +416,15 @@ STEPS: list[Step] = [
         lambda ds: Dataset.choose_from_datasets(
             [ds, again(ds)], Dataset.range(2).repeat(n), bool(n % 2)
         )
+    ),
+    lambda n: (
+        lambda ds: Dataset.mix(
+            {"a": with_one(ds.map(total)), "b": Dataset.range(n + 1)},
+            [(0, {"a": 2, "b": 1}), (n + 1, {"a": 1, "b": n + 1})],
+            seed=n,
+            stop=("once", "all", "first")[n % 3],
+            names=n == 2,
+        ).map(total)
     ),
     lambda n: kept(lambda ds: ds.cache()),
     lambda n: kept(lambda ds: ds.cache(fresh_path())),

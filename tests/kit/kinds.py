@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.kit.aimed import AIMED, CROWDED, SET_BACK
-from tests.kit.packing import BalancingWorld, PackingWorld
+from tests.kit.packing import BalancingWorld, MixingWorld, PackingWorld
 from tests.kit.relaunches import RELAUNCH
 from tests.kit.resuming import RESUMING
 from tests.kit.runs import RUNS
@@ -122,6 +122,14 @@ KINDS: dict[str, Kind] = {
     "relaunch": RELAUNCH,
     "set-back": SET_BACK,
     "crowded": CROWDED,
+    "mixing": replace(PLAIN, cluster=MixingWorld),
+    "mixing-poison": replace(POISON, cluster=MixingWorld),
+    "mixing-coordinated": replace(
+        COORDINATED, draws=(*COORDINATED.draws, {"num_tasks": None}), cluster=MixingWorld
+    ),
+    "mixing-resuming": replace(
+        RESUMING, draws=(*RESUMING.draws, {"num_tasks": None}), cluster=MixingWorld
+    ),
     "packing": replace(PLAIN, cluster=PackingWorld),
     "packing-poison": replace(POISON, cluster=PackingWorld),
     "packing-coordinated": replace(

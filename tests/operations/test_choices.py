@@ -47,7 +47,7 @@ def choose(choices: Node, *inputs: Node, stop: bool = False) -> Choose:
     return Choose(
         inputs=inputs,
         choices=choices,
-        stop_on_empty=stop,
+        stop="first" if stop else "once",
         name="choose_from_datasets",
         site="t.py:1",
     )
@@ -277,7 +277,7 @@ def chosen_node(*inputs: Node, choices: Node = DRAWS, stop: bool = False) -> Cho
     return Choose(
         inputs=inputs,
         choices=choices,
-        stop_on_empty=stop,
+        stop="first" if stop else "once",
         name="choose_from_datasets",
         site="t.py:1",
     )
@@ -307,9 +307,7 @@ def test_cardinalities(node: Node, cardinality: int) -> None:
 def test_labels() -> None:
     """Errors name the nodes by these labels."""
     assert chosen_node(TEN, TEN).label == "choose_from_datasets(2 datasets) at t.py:1"
-    assert (
-        Choose(inputs=(TEN,), choices=DRAWS, stop_on_empty=True, name="x").label == "x(1 datasets)"
-    )
+    assert Choose(inputs=(TEN,), choices=DRAWS, stop="first", name="x").label == "x(1 datasets)"
     assert Counter(start=3, step=2).label == "counter(3, 2)"
 
 

@@ -20,6 +20,7 @@ from zmqdata.operations.choices import Choose, Counter
 from zmqdata.operations.combinations import Zip
 from zmqdata.operations.files import ListFiles
 from zmqdata.operations.limits import Enumerate, Skip, Take, TakeWhile
+from zmqdata.operations.mixing import Mix
 from zmqdata.operations.padding import PaddedBatch
 from zmqdata.operations.repeat import Repeat
 from zmqdata.operations.selections import Shard
@@ -129,10 +130,10 @@ def _lost_pairs(zipped: Zip, is_ordered: bool) -> str | None:
 
 def _lost_choices(chosen: Choose, is_ordered: bool) -> str | None:
     """Return the message on elements that a choice leaves out by stopping early; None
-    if it leaves out no more than a local reading.
+    if it leaves out no more than a local reading, or mixes: then a task says so.
     """
     ending = [one for one in chosen.inputs if not _is_endless(one)]
-    if not chosen.stop_on_empty or len(ending) < 2:
+    if isinstance(chosen, Mix) or chosen.stop == "once" or len(ending) < 2:
         return None
     what = (
         f"{chosen.label} stops at the first input that has ended (stop_on_empty_dataset=True), "

@@ -10,7 +10,7 @@ only its id lack the pipeline.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from zmqdata import messages as m
 from zmqdata.client.options import ShardingPolicy
@@ -24,6 +24,7 @@ from zmqdata.operations.batch import Batch
 from zmqdata.operations.limits import Enumerate, Skip, Take
 from zmqdata.operations.loading import SavedDatasets
 from zmqdata.operations.mapping import Map
+from zmqdata.operations.mixing import Mix
 from zmqdata.operations.nested import FlatMap
 from zmqdata.operations.prefetch import Prefetch
 from zmqdata.operations.repeat import Repeat
@@ -53,6 +54,26 @@ def check_splitting(node: Node, policy: ShardingPolicy, num_tasks: int | None = 
             partner, or would be left out.
     """
     check_losses(losses_of(node), policy, num_tasks)
+    if policy is ShardingPolicy.DYNAMIC and num_tasks is not None:
+        for text in _too_few_splits(node, num_tasks):
+            warn_user(text)
+
+
+def _too_few_splits(node: Node, num_tasks: int) -> Iterator[str]:
+    """Yield a message on each dataset of a mixture that has fewer splits than there are
+    tasks.
+    """
+    for mix in over_splits(node, Mix):
+        for name, dataset in zip(mix.names, mix.inputs, strict=True):
+            counts = [getattr(one, "count", None) for one in split_sources(dataset)]
+            most = max([num_tasks if count is None else count for count in counts])
+            if most < num_tasks:
+                end = "end early" if mix.stop == "first" else "go on without it"
+                yield (
+                    f"{mix.label}: the dataset `{name}` has {most} splits, fewer than the "
+                    f"{num_tasks} tasks of the promised order. Tasks without a split of it {end}. "
+                    "Give distribute() a smaller `num_tasks`, or the dataset more splits"
+                )
 
 
 def losses_of(node: Node) -> m.SplitLosses:

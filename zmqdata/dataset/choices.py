@@ -4,14 +4,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from zmqdata import operations
-from zmqdata.config.checks import optional_seed, refuse
-from zmqdata.dataset.arguments import MOST, call_site, flag, input_nodes, numbers
+from zmqdata.config.checks import check_text, integer, optional_seed, refuse, word_of
+from zmqdata.dataset.arguments import MOST, call_site, flag, input_nodes, number, numbers
 from zmqdata.dataset.arguments import dtype as checked_dtype
 from zmqdata.dataset.parts import D, DatasetMethods
 from zmqdata.dataset.refusals import check_alike, check_choices, check_weights
@@ -106,8 +108,87 @@ class Choices(DatasetMethods[D]):
             operations.choices.Choose(
                 inputs=inputs,
                 choices=choices,
-                stop_on_empty=stops,
+                stop="first" if stops else "once",
                 name="sample_from_datasets",
+                site=site,
+            )
+        )
+
+    @classmethod
+    def mix(
+        cls,
+        datasets: Mapping[str, Any],
+        weights: Any = None,
+        *,
+        seed: int | None = None,
+        stop: str = "first",
+        names: bool = False,
+        reweight: bool = False,
+    ) -> D:
+        """Take each element from the dataset that is due, so that each has its share of
+        the elements at any time.
+
+        Args:
+            datasets: the datasets by name; their elements have the same structure.
+            weights: a number of at least 0 for each name: the shares, in any unit. A
+                dataset of weight 0 is not read. None: all are equal. A list of pairs
+                ``(number, weights)``, in ascending order from 0, changes the weights
+                from that element of the mixture on.
+            seed: decides which of several datasets comes first that are equally due.
+            stop: ``"first"`` ends when a dataset that is due has ended. ``"all"`` ends
+                when each was read once; those that have ended begin again. ``"once"``
+                reads each element once; the others share out the part of a dataset
+                that has ended.
+            names: True to yield pairs of the name of a dataset and its element.
+            reweight: True to continue from a state that names other weights. The new
+                ones begin at the element that was reached.
+
+        Raises:
+            ValueError: weights are negative or not finite, or all 0; names are missing
+                or unknown; the numbers of a list do not ascend from 0.
+            TypeError: elements are known to have different structures; an argument has
+                the wrong type.
+            InvalidArgumentError: a dataset has no elements.
+
+        >>> from zmqdata.dataset import Dataset
+        >>> datasets = {"web": Dataset.range(9), "code": Dataset.range(10, 13)}
+        >>> mixed = Dataset.mix(datasets, {"web": 3, "code": 1}, seed=1)
+        >>> [int(x) for x in mixed.take(8)]
+        [0, 1, 10, 2, 3, 4, 11, 5]
+
+        After any n elements, each dataset has yielded its share of n, up to one
+        element; after a change of weights, up to two. ``stats()`` counts the elements
+        of each as ``data/mix/<name>``.
+
+        Not in tf.data, whose ``sample_from_datasets`` draws each element
+        independently. With the service, each task has its own schedule. The page on
+        mixing says what follows for small datasets.
+        """
+        known = _mixed_names(datasets)
+        inputs = _inputs("mix()", [datasets[name] for name in known], known)
+        shares = _changing_weights(known, weights)
+        for name, node in zip(known, inputs, strict=True):
+            if node.cardinality == 0:
+                raise ValueError(
+                    f"the dataset `{name}` of mix() has no elements, so it cannot have its share. "
+                    "Leave it out"
+                )
+        word_of(("first", "all", "once"))("stop", stop)
+        drawn, site = optional_seed(seed), call_site()
+        choices = operations.schedules.DueChoices(
+            weights=shares,
+            reweight=flag("reweight", reweight),
+            seed=drawn,
+            rerandomize=drawn is None,
+            site=site,
+        )
+        return cls._wrap(
+            operations.mixing.Mix(
+                inputs=inputs,
+                choices=choices,
+                stop=stop,
+                names=known,
+                with_names=flag("names", names),
                 site=site,
             )
         )
@@ -146,21 +227,21 @@ class Choices(DatasetMethods[D]):
             operations.choices.Choose(
                 inputs=inputs,
                 choices=choices,
-                stop_on_empty=stops,
+                stop="first" if stops else "once",
                 name="choose_from_datasets",
                 site=site,
             )
         )
 
 
-def _inputs(name: str, datasets: Iterable[Any]) -> tuple[Node, ...]:
+def _inputs(name: str, datasets: Iterable[Any], names: Sequence[str] = ()) -> tuple[Node, ...]:
     inputs = input_nodes(name, datasets)
     if not inputs:
         raise ValueError(
             f"Invalid `datasets`. `datasets` should not be empty. {name} got no datasets, expected "
             "at least one"
         )
-    check_alike(name, inputs)
+    check_alike(name, inputs, names)
     return inputs
 
 
@@ -184,3 +265,65 @@ def _with_weights(
     if not kept:
         return (operations.limits.Take(inputs=inputs[:1], count=0),), (1.0,)
     return tuple(inputs[index] for index in kept), tuple(shares[kept].tolist())
+
+
+def _mixed_names(datasets: Any) -> tuple[str, ...]:
+    """Return the names of datasets in an order that does not depend on that of the
+    dict.
+    """
+    if not isinstance(datasets, Mapping):
+        refuse("what mix() takes", datasets, "a dict of datasets by name")
+    for name in datasets:
+        if not isinstance(name, str) or not name:
+            refuse("a name of mix()", name, "a text of at least one character")
+        check_text("a name of mix()", name)
+    return tuple(sorted(datasets))
+
+
+def _changing_weights(names: tuple[str, ...], weights: Any) -> operations.schedules.Weights:
+    """Return the weights of a mixture as whole numbers, with the elements from which
+    they hold.
+    """
+    if weights is None:
+        weights = dict.fromkeys(names, 1)
+    changes = [(0, weights)] if isinstance(weights, Mapping) else weights
+    expected = "a dict of numbers by name, or a list of pairs (number of an element, such a dict)"
+    if isinstance(changes, str) or not isinstance(changes, Sequence) or not changes:
+        refuse("weights", weights, expected)
+    found: list[tuple[int, tuple[int, ...]]] = []
+    for change in changes:
+        if not isinstance(change, (tuple, list)) or len(change) != 2:
+            refuse("weights", weights, expected)
+        start, shares = integer("the number of an element in weights", change[0]), change[1]
+        if not isinstance(shares, Mapping):
+            refuse("weights", weights, expected)
+        if start < 0 or (found[-1][0] >= start if found else start > 0):
+            raise ValueError(
+                "the numbers of elements in weights must ascend from 0, got "
+                f"{[*[one for one, _ in found], start]}"
+            )
+        found.append((start, _whole_weights(names, shares)))
+    return tuple(found)
+
+
+def _whole_weights(names: tuple[str, ...], weights: Mapping[Any, Any]) -> tuple[int, ...]:
+    """Return weights as whole numbers in the same ratios. A float stands for the
+    decimal number that it is written as.
+    """
+    if set(weights) != set(names):
+        missing = [name for name in names if name not in weights]
+        unknown = [name for name in weights if name not in names]
+        raise ValueError(
+            f"weights must have a number for each dataset of mix(): missing are {missing}, and "
+            f"unknown are {unknown}"
+        )
+    values = [number(f"the weight of `{name}`", weights[name]) for name in names]
+    exact = [
+        Fraction(repr(value)) if value % 1 else Fraction(int(weights[name]))
+        for name, value in zip(names, values, strict=True)
+    ]
+    if not any(exact):
+        raise ValueError(f"one of the weights of mix() must be above 0, got {dict(weights)}")
+    unit = math.lcm(*[value.denominator for value in exact])
+    wholes = [int(value * unit) for value in exact]
+    return tuple(whole // math.gcd(*wholes) for whole in wholes)

@@ -230,23 +230,38 @@ def check_rows(name: str, spec: Any) -> None:
 # --- elements with a certain meaning
 
 
-def check_alike(name: str, inputs: Sequence[Node]) -> None:
+def check_alike(name: str, inputs: Sequence[Node], names: Sequence[str] = ()) -> None:
     """Raise if the elements of several datasets are known to differ in nesting or
     dtype.
+
+    Args:
+        name: the operation.
+        inputs: the datasets.
+        names: names of the datasets, if they have any.
 
     Raises:
         TypeError: they differ.
     """
-    known = [node for node in inputs if known_spec(node) is not None]
-    if not known:
-        return
+    known = [index for index, node in enumerate(inputs) if known_spec(node) is not None]
+    for count in range(1 if names else len(known), len(known) + 1):
+        difference = _difference([inputs[index] for index in known[:count]])
+        if difference:
+            pair = f" in `{names[known[0]]}` and `{names[known[count - 1]]}`" if names else ""
+            raise TypeError(
+                f"Incompatible dataset elements: {name} joins datasets whose elements have the "
+                "same structure (`datasets` must have compatible element specs), and these "
+                f"differ{pair}: {difference}"
+            )
+
+
+def _difference(nodes: Sequence[Node]) -> str:
+    """Return in which way the elements of datasets differ; "" if they do not."""
     try:
-        merge_joined_specs(map(known_spec, known), lambda: [node.cardinality for node in known])
+        if nodes:
+            merge_joined_specs(map(known_spec, nodes), lambda: [node.cardinality for node in nodes])
     except TypeError as error:
-        raise TypeError(
-            f"Incompatible dataset elements: {name} joins datasets whose elements have the same "
-            f"structure (`datasets` must have compatible element specs), and these differ: {error}"
-        ) from None
+        return str(error)
+    return ""
 
 
 def check_no_datasets(operation: str, spec: Any) -> None:

@@ -47,7 +47,15 @@ from zmqdata.iterators.base import Steps, make_iterator, steps_of
 from zmqdata.iterators.context import Context
 from zmqdata.iterators.inference import infer_spec
 from zmqdata.iterators.quarantine import LeftOut
-from zmqdata.iterators.states import NO_STATE, UNFIT, Restoring, holds_no_state, plain_state
+from zmqdata.iterators.states import (
+    NO_STATE,
+    UNFIT,
+    Courses,
+    Restoring,
+    SavedState,
+    holds_no_state,
+    plain_state,
+)
 from zmqdata.machine.threads import this_thread
 from zmqdata.measures.meter import LoopMeter, MeteredIterator
 from zmqdata.measures.situation import Situation, TaskEvidence, unit_of
@@ -73,29 +81,6 @@ FREE = (
 QUARANTINE_SAVED = 100
 _MAGIC = b"zmqdata state\n"
 _SAME_THERE = ", which the service takes only where what its workers run is the same"
-
-
-class SavedState(msgspec.Struct, frozen=True):
-    """The content of a state dict, as it is validated when it is loaded."""
-
-    version: int
-    """Version of this form."""
-    fingerprint: str
-    """Fingerprint of the pipeline."""
-    pipeline: list[str]
-    """Tree of the pipeline, a line for each operation, to show a difference."""
-    seed: int
-    """Seed of the iterator."""
-    fixed_seed: int
-    """Seed of everything that is the same in all iterators of the program."""
-    iteration: int
-    """Number of the iterator among the iterators of its dataset."""
-    position: Any
-    """Positions of the operations, as plain values."""
-    orders: list[int] = []
-    """Numbers of the orders that the program draws once."""
-    quarantine: list[LeftOut] = []
-    """The newest skipped elements, as ``LeftOut`` describes them."""
 
 
 class DatasetIterator:
@@ -169,6 +154,8 @@ class DatasetIterator:
     def _run(self, context: Context, position: Any = None, *, restored: bool = False) -> None:
         meter = LoopMeter(time.perf_counter)
         context = replace(context, meter=meter, counts=OperationCounts())
+        if not restored:
+            context = replace(context, courses=Courses())
         try:
             executor = make_iterator(self._node, context)
         except RecursionError:
@@ -407,9 +394,11 @@ class DatasetIterator:
         """
         left_out = list(self._context.quarantine)[-QUARANTINE_SAVED:]
         position, context = self._position(), self._context
-        return partial(self._state, position, context, left_out)
+        return partial(self._state, position, context, context.courses.saved(), left_out)
 
-    def _state(self, position: Any, context: Context, left_out: list[LeftOut]) -> dict[str, Any]:
+    def _state(
+        self, position: Any, context: Context, weights: dict[str, Any], left_out: list[LeftOut]
+    ) -> dict[str, Any]:
         if position == NO_STATE and self._at_close is not None:
             raise FailedPreconditionError(
                 "this iterator was closed while a thread was taking an element, so its last "
@@ -426,6 +415,7 @@ class DatasetIterator:
             iteration=context.iteration,
             orders=[order.number for order in kept_orders(self._node)],
             position=plain_state(position),
+            weights=weights,
             quarantine=left_out,
         )
         return msgspec.structs.asdict(saved) | {"quarantine": msgspec.to_builtins(saved.quarantine)}
@@ -475,6 +465,7 @@ class DatasetIterator:
             iteration=saved.iteration,
             options=self._context.options,
             restoring=restoring,
+            courses=Courses(saved.weights),
         )
         context.quarantine.extend(saved.quarantine)
         try:

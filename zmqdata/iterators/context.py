@@ -15,7 +15,7 @@ from zmqdata.iterators.deciding import Deciding
 from zmqdata.iterators.ownthreads import OwnThreads, Place, Strand
 from zmqdata.iterators.permutation import Order
 from zmqdata.iterators.quarantine import Quarantine
-from zmqdata.iterators.states import Restoring
+from zmqdata.iterators.states import Courses, Restoring
 from zmqdata.iterators.watch import Watch
 from zmqdata.measures.meter import LoopMeter
 from zmqdata.measures.sums import OperationCounts
@@ -130,6 +130,8 @@ class Context:
     """Record of the elements that operations leave out and keep; None: the task is
     never replayed.
     """
+    courses: Courses = field(default_factory=Courses, compare=False, repr=False)
+    """Weights by which the mixtures of the pipeline have chosen so far."""
     captured: Callable[[Node, Context], Callable[[int], None] | None] | None = field(
         default=None, compare=False, repr=False
     )

@@ -54,7 +54,7 @@ class _Known:
 
     def __init__(self) -> None:
         self.left_out: set[int] = set()
-        self._firsts: list[int] = []
+        self.firsts: list[int] = []
         self._stops: list[int] = []
 
     @property
@@ -70,12 +70,12 @@ class _Known:
         if self._stops and decision.first <= self._stops[-1]:
             self._stops[-1] = max(self._stops[-1], decision.stop)
         else:
-            self._firsts.append(decision.first)
+            self.firsts.append(decision.first)
             self._stops.append(decision.stop)
 
     def was_kept(self, number: int) -> bool:
         """Return True if an element was delivered."""
-        at = bisect_right(self._firsts, number) - 1
+        at = bisect_right(self.firsts, number) - 1
         return at >= 0 and number < self._stops[at] and number not in self.left_out
 
 
@@ -170,6 +170,29 @@ class Deciding:
         run = _Run(place, number)
         self._runs.append(run)
         return run
+
+    def note(self, place: str, number: int) -> None:
+        """Record a single number at a place that has no elements to leave out."""
+        run = self.begin(place, number)
+        run.stop, run.closed = number + 1, True
+
+    def notes(self, prefix: str) -> list[tuple[str, int]]:
+        """Return the numbers that earlier attempts recorded at places with a prefix,
+        each with the rest of its place. States name them from now on.
+        """
+        found = [place for place in self._known if place.startswith(prefix)]
+        for place in found:
+            self.come_through(place)
+        return [
+            (place.removeprefix(prefix), number)
+            for place in found
+            for number in self._known[place].firsts
+        ]
+
+    @property
+    def follows(self) -> bool:
+        """True while operations have not passed all decisions of earlier attempts."""
+        return bool(self._ahead)
 
     def mark(self) -> list[Any]:
         """Return the mark that a state uses to find the decisions that it needs."""

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
+
+from zmqdata.iterators.quarantine import LeftOut
 
 NO_STATE = "zmqdata: this iterator cannot say where it is"
 """Placeholder for the state of an iterator that cannot report one yet. A caller may
@@ -106,3 +111,108 @@ class Restoring:
         if not self.gave_way:
             self.gave_way = True
             self._give_way()
+
+
+class SavedState(msgspec.Struct, frozen=True):
+    """The content of a state dict, as it is validated when it is loaded."""
+
+    version: int
+    """Version of this form."""
+    fingerprint: str
+    """Fingerprint of the pipeline."""
+    pipeline: list[str]
+    """Tree of the pipeline, a line for each operation, to show a difference."""
+    seed: int
+    """Seed of the iterator."""
+    fixed_seed: int
+    """Seed of everything that is the same in all iterators of the program."""
+    iteration: int
+    """Number of the iterator among the iterators of its dataset."""
+    position: Any
+    """Positions of the operations, as plain values."""
+    orders: list[int] = []
+    """Numbers of the orders that the program draws once."""
+    weights: dict[str, Any] = {}
+    """Weights by which mixtures have chosen, and how far they are, by path."""
+    quarantine: list[LeftOut] = []
+    """The newest skipped elements, as ``LeftOut`` describes them."""
+
+
+@dataclass
+class Course:
+    """The weights by which the elements of a mixture were chosen so far."""
+
+    parts: list[list[Any]] = field(default_factory=list)
+    """For each change: the repetition and the element from which the weights hold, and
+    the weights as text.
+    """
+    reached: list[int] | None = None
+    """Repetition and number of the next element when the state was taken that this
+    comes from; None if it comes from none.
+    """
+    _here: Callable[[], list[int]] | None = None
+
+    def follow(self, here: Callable[[], list[int]]) -> None:
+        """Record how far the mixture is by a function that returns both numbers."""
+        self._here = here
+
+    @property
+    def place(self) -> list[int] | None:
+        """Repetition and number of the next element, as far as the mixture has
+        begun.
+        """
+        return self.reached if self._here is None else self._here()
+
+    def merge(self, parts: Iterable[list[Any]]) -> None:
+        """Add changes that may be known.
+
+        >>> course = Course([[0, 0, "a"]])
+        >>> course.merge([[1, 0, "a"], [0, 0, "a"], [0, 7, "b"]])
+        >>> course.parts
+        [[0, 0, 'a'], [0, 7, 'b'], [1, 0, 'a']]
+        """
+        every = sorted([*self.parts, *map(list, parts)], key=lambda part: part[:2])
+        self.parts = [
+            part for at, part in enumerate(every) if not at or part[2] != every[at - 1][2]
+        ]
+
+    def sections(self, repetition: int) -> list[tuple[int, str]]:
+        """Return the weights of a repetition, and the elements from which they hold.
+
+        >>> Course([[0, 0, "a"], [1, 7, "b"]]).sections(1)
+        [(0, 'a'), (7, 'b')]
+        """
+        before = [(0, text) for turn, _, text in self.parts if turn < repetition]
+        own = [(number, text) for turn, number, text in self.parts if turn == repetition]
+        return before[-1:] + own
+
+
+class Courses:
+    """The courses of the mixtures of a pipeline, by their paths.
+
+    Args:
+        saved: what ``saved`` returned when a state was taken.
+        is_replaying: returns True while a task makes elements of its earlier attempts
+            again.
+    """
+
+    def __init__(
+        self, saved: Mapping[str, Any] | None = None, is_replaying: Callable[[], bool] = bool
+    ) -> None:
+        self.is_replaying = is_replaying
+        self._courses = {
+            path: Course([list(part) for part in parts], reached)
+            for path, (parts, reached) in (saved or {}).items()
+        }
+
+    def of(self, path: tuple[int, ...]) -> Course:
+        """Return the course of the mixture at a path."""
+        return self._courses.setdefault(".".join(map(str, path)), Course())
+
+    def saved(self) -> dict[str, Any]:
+        """Return the courses and how far the mixtures are, as plain values."""
+        return {
+            path: [[[*part] for part in one.parts], one.place]
+            for path, one in self._courses.items()
+            if one.parts
+        }

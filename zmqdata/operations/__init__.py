@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from zmqdata.operations import limits as limits
     from zmqdata.operations import loading as loading
     from zmqdata.operations import mapping as mapping
+    from zmqdata.operations import mixing as mixing
     from zmqdata.operations import nested as nested
     from zmqdata.operations import packing as packing
     from zmqdata.operations import padding as padding
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from zmqdata.operations import prefetch as prefetch
     from zmqdata.operations import random_map as random_map
     from zmqdata.operations import repeat as repeat
+    from zmqdata.operations import schedules as schedules
     from zmqdata.operations import selections as selections
     from zmqdata.operations import sequences as sequences
     from zmqdata.operations import sharding as sharding

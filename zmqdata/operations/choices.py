@@ -120,8 +120,10 @@ class Choose(Node):
     """Yields the number of an input. It is not an input itself: it is never split, and
     each worker runs all of it.
     """
-    stop_on_empty: bool
-    """True to end when the chosen input has ended; False to skip that choice."""
+    stop: str
+    """``"first"`` to end when the chosen input has ended; ``"once"`` to skip that
+    choice.
+    """
     name: str
     """Name of the operation in the user's code."""
     operation: ClassVar[str] = "choose_from_datasets"
@@ -148,7 +150,7 @@ class Choose(Node):
             return counts[0]
         endless = [count == INFINITE_CARDINALITY for count in counts]
         if self.choices.cardinality == INFINITE_CARDINALITY and (
-            all(endless) or (any(endless) and not self.stop_on_empty)
+            all(endless) or (any(endless) and self.stop == "once")
         ):
             return INFINITE_CARDINALITY
         return UNKNOWN_CARDINALITY
@@ -309,11 +311,14 @@ class ChooseIterator(ElementIterator):
             providers=None, copy=context.task, path=(*context.path, len(node.inputs))
         )
         self._choices = dataset_iterator(node.choices, apart)
-        inputs = [input_iterator(node, context, index) for index in range(len(node.inputs))]
+        inputs = [self._input_of(context, index) for index in range(len(node.inputs))]
         self._inputs: list[ElementIterator | None] = [*inputs]
         self._naming = [grouped(source, index) for index, source in enumerate(inputs)]
         self._chosen = 0
         self._ended = False
+
+    def _input_of(self, context: Context, index: int) -> ElementIterator:
+        return input_iterator(self._node, context, index)
 
     def namer(self) -> Namer | None:
         return self._name
@@ -359,7 +364,7 @@ class ChooseIterator(ElementIterator):
     def _leave(self, number: int, source: ElementIterator) -> None:
         source.close()
         self._inputs[number] = None
-        self._ended = self._node.stop_on_empty or not any(one is not None for one in self._inputs)
+        self._ended = self._node.stop == "first" or not any(one is not None for one in self._inputs)
 
     def state(self) -> Any:
         inputs = [None if source is None else [source.state()] for source in self._inputs]

@@ -48,7 +48,7 @@ _SAY_AFTER_WITHOUT_SPLITS = 1 << 12
 """The same, if the task was given no split in these passes: faster tasks had them all,
 which is usual for short repetitions.
 """
-_ENDLESS = 1 << 16
+ENDLESS = 1 << 16
 """Repetitions reserved for each repetition of an outer, endless repeat: beyond it two
 repetitions share a number.
 """
@@ -62,7 +62,7 @@ class ResetCounter:
     trace before the next split.
 
     Attributes:
-        given: number of ranges of splits that it has provided.
+        given: number of splits that it has provided.
         origins: for each cache that began with this provider, by its path: the identity
             of the context of its first run, and the state of its input then. Later
             repetitions need both, and the providers have advanced by then.
@@ -77,7 +77,7 @@ class ResetCounter:
     def next_split(self) -> Split | None:
         split = self._provider.next_split()
         self._resets = 0
-        self.given += split is not None
+        self.given += 0 if split is None else split.size
         return split
 
     def reset(self) -> None:
@@ -95,7 +95,8 @@ class ResetCounter:
             self.reset()
 
 
-def _counting(providers: tuple[SplitProvider, ...] | None) -> tuple[ResetCounter, ...]:
+def counting(providers: tuple[SplitProvider, ...] | None) -> tuple[ResetCounter, ...]:
+    """Return providers that count resets."""
     return tuple(
         one if isinstance(one, ResetCounter) else ResetCounter(one) for one in providers or ()
     )
@@ -134,7 +135,7 @@ class RepeatIterator(ElementIterator):
     def __init__(self, node: Repeat, context: Context) -> None:
         self._node = node
         self._publish_in(context)
-        self._providers = _counting(context.providers)
+        self._providers = counting(context.providers)
         self._context = (
             context if context.providers is None else context.changed(providers=self._providers)
         )
@@ -142,7 +143,7 @@ class RepeatIterator(ElementIterator):
         self._done = 0
         self._found = False
         self._fruitless = 0  # passes in a row without elements
-        self._given_before_them = 0  # ranges of splits
+        self._given_before_them = 0  # splits
         self._had_splits = False  # in this pass, before the state that was restored
         self._owns_splits = context.owns_splits and node.count < 0 and not _refills(node.input)
         # Of the last element of earlier passes, if anyone asked for names then.
@@ -157,7 +158,7 @@ class RepeatIterator(ElementIterator):
     def _first_repetition(self, outer: int) -> int:
         """Number of the first pass within repetition ``outer`` of a repeat above."""
         count = self._node.count
-        return outer * (_ENDLESS if count < 0 else max(1, count))
+        return outer * (ENDLESS if count < 0 else max(1, count))
 
     def _make_input(self) -> ElementIterator:
         self._begin_pass()

@@ -87,7 +87,12 @@ class Standing:
             numbers = {place.index: place.task for place in opened.task_list.tasks}
             for part in resumed.tasks:
                 if part.index in numbers:
-                    self._keep_lineage(_lineage_of(part, resumed, numbers[part.index]))
+                    task = numbers[part.index]
+                    last = max((stop for _, stop in self._reading.settled(task)), default=0)
+                    # Later states may be of other weights of a mixture.
+                    states = tuple([state for state in part.states if state.number <= last])
+                    part = structs.replace(part, states=states)
+                    self._keep_lineage(_lineage_of(part, resumed, task))
             if resumed.order and self._reader.consumer_index is None:
                 # An operation after the iterator held elements, which have to arrive
                 # again in the same order.

@@ -116,6 +116,8 @@ class Output:
         self._passed = definition.passed or (0,) * len(self._lanes)
         self._skip = RangeSet([*definition.skip, (0, min(self._passed))])
         self._skip_stop = max((stop for _, stop in self._skip), default=0)
+        states = [state.number for state in definition.states]
+        self._old_stop = max([self._skip_stop, *self._passed, *states])
         self._round: list[Any] = []
         bounded = bool(definition.job.cache or definition.save_path)
         self._full = min(BLOCK_BYTES, window) if bounded else BLOCK_BYTES
@@ -150,6 +152,12 @@ class Output:
         Does not need the lock, which a thread may hold that waits for the ledger.
         """
         return self._settled + len(self.fresh)
+
+    def is_replaying(self) -> bool:
+        """Return True unless all elements were made that consumers have, or before
+        which an earlier attempt took a state.
+        """
+        return self.roughly < self._old_stop
 
     @property
     def takes_runs(self) -> bool:

@@ -4,11 +4,13 @@ context. The same for a worker, and for a person who runs the task again elsewhe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from zmqdata.iterators.context import Context
 from zmqdata.iterators.deciding import Deciding
+from zmqdata.iterators.states import Courses
 from zmqdata.messages import TaskDefinition
 from zmqdata.nodes.base import Node
 from zmqdata.nodes.options import options_of
@@ -39,6 +41,7 @@ def prepared(
     quarantine: TaskQuarantine,
     watch: TaskWatch,
     deciding: Deciding,
+    is_replaying: Callable[[], bool] = bool,
 ) -> PreparedTask:
     """Return a task whose iterator can be made.
 
@@ -49,6 +52,7 @@ def prepared(
         quarantine: takes the elements that are skipped.
         watch: records what the pipeline is working on.
         deciding: the decisions to skip elements.
+        is_replaying: returns True while elements of earlier attempts are made again.
     """
     node = shard_statically(
         whole, task.job.processing_mode, task.num_shards, task.shard, task.iteration_seed
@@ -59,4 +63,5 @@ def prepared(
     generators = TaskGenerators(node, task.seed)
     options = options_of(whole)
     context = context_of(task, providers, options, quarantine, watch, deciding, generators.captured)
-    return PreparedTask(node, context, generators)
+    courses = Courses(is_replaying=is_replaying)
+    return PreparedTask(node, replace(context, courses=courses), generators)

@@ -22,7 +22,6 @@ from zmqdata.core.credit import FEW_BYTES
 from zmqdata.core.worker import events as e
 from zmqdata.elements.nesting import LEAF_TYPES
 from zmqdata.errors import (
-    DataLossError,
     DataServiceError,
     FailedPreconditionError,
     InvalidArgumentError,
@@ -318,7 +317,13 @@ class TaskRunner:
         self._pipeline = b""
         self._label = whole.label
         return prepared(
-            whole, self.definition, self.providers, self.quarantine, self.watch, self.deciding
+            whole,
+            self.definition,
+            self.providers,
+            self.quarantine,
+            self.watch,
+            self.deciding,
+            self._output.is_replaying,
         )
 
     def _produce(self, task: PreparedTask) -> Generator[None, None, bool]:
@@ -434,7 +439,7 @@ class TaskRunner:
         except Stopped:
             raise
         except BaseException as error:  # the boundary to user code: the iteration continues
-            if isinstance(error, DataLossError) and error.final:
+            if getattr(error, "final", False) is True:
                 raise  # later elements would have other numbers than in earlier attempts
             failures.failed(output.position, error)
             output.fail(error)

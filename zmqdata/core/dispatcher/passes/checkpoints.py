@@ -476,15 +476,18 @@ def is_settled(task: m.TaskPart, delivered: RangeSet) -> bool:
 
 def useful(task: m.TaskPart, delivered: RangeSet, name: str) -> list[m.TaskState]:
     """Return the states from which a task can continue with the known part of its
-    ledger.
+    ledger. States after the last delivered element are left out: the job may have other
+    weights from there on.
 
     Raises:
         DataLossError: it cannot be made again.
     """
+    last = max((stop for _, stop in delivered), default=0)
     states = [
         state
         for state in task.states
-        if all(base <= need for base, need in zip(task.bases, state.needs, strict=True))
+        if state.number <= last
+        and all(base <= need for base, need in zip(task.bases, state.needs, strict=True))
         and task.first_decision <= state.decisions
     ]
     is_whole = is_settled(task, delivered) or not any((*task.bases, task.first_decision))
