@@ -20,9 +20,9 @@ from tests.test_house import (  # noqa: F401  # pytest finds the fixture
     walked,
 )
 
-CODE = 70_257
+CODE = 70_930
 """Lines of code in ``zmqdata/``, without docstrings, comments and blanks."""
-MODULES = 488
+MODULES = 490
 """Number of its modules."""
 SLACK = 40
 """Lines by which the package may be smaller before the figure must follow."""
