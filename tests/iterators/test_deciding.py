@@ -864,8 +864,10 @@ def test_failures_of_functions_move_nothing_where_elements_stay_apart() -> None:
     """
     apart = failing(int)
     failed, lost = PipelineError("no", node=apart.label), PipelineError("no", node=SOURCE.label)
-    Failures(apart, deciding_on(), range(9)).failed(5, failed)
     batches = Batch(inputs=(apart,), batch_size=2)
+    behind = Map(inputs=(batches,), function=int, site="a.py:9")
+    Failures(apart, deciding_on(), range(9)).failed(5, failed)
+    Failures(behind, deciding_on(), range(9)).failed(5, PipelineError("no", node=behind.label))
     for node, error in ((apart, lost), (batches, failed), (batches, lost)):
         with pytest.raises(DataLossError, match="Element 5 that came to"):
             Failures(node, deciding_on(), range(9)).failed(5, error)

@@ -18,7 +18,7 @@ from typing import Any
 from zmqdata.decisions import Decision
 from zmqdata.errors import DataLossError, PipelineError
 from zmqdata.failures.exceptions import FAILURES
-from zmqdata.nodes.base import Node, every_node
+from zmqdata.nodes.base import Node
 
 DECIDED = "zmqdata.decided"
 """Tag in a state: the next item of the list is the number of the first decision that a
@@ -388,8 +388,8 @@ class Failures:
     A client has received a failure as an element, and may have gone on. A file that
     could be read only the other time would shift the numbers of all later elements.
     Therefore these numbers are decisions of the task, and a replay that differs ends
-    the task. Where all operations keep the number of elements, their failures move no
-    other element, and are not recorded.
+    the task. The last operations that make an element of each element move no other
+    element when they fail, and these failures are not recorded.
 
     Args:
         node: the pipeline.
@@ -404,9 +404,10 @@ class Failures:
     def __init__(self, node: Node, deciding: Deciding, repeated: range) -> None:
         self._decider = Decider(node.label, OUTPUT, deciding)
         self._stop = repeated.stop
-        inner = [one for one in every_node(node) if one.inputs]
-        aligned = all(one.is_one_to_one for one in inner)
-        self._harmless = {one.label for one in inner} if aligned else set()
+        self._harmless = set()
+        while node.inputs and node.is_one_to_one:
+            self._harmless.add(node.label)
+            node = node.inputs[0]
         self.due = self._next(repeated.start)
 
     def _next(self, number: int) -> int:
