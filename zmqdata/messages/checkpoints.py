@@ -122,6 +122,15 @@ class Checkpoint(Discreet, frozen=True):
     """True if the client had everything: as a numbered consumer, or of all copies of
     the input that it read.
     """
+    ahead: int = 0
+    """Number of steps after ``step`` of which operations behind the consumer have had
+    the elements. These must come again in the same rounds.
+    """
+
+    @property
+    def reached(self) -> int:
+        """Step of which operations behind the consumer have not had the element."""
+        return self.step + self.ahead
 
 
 class _Head(Struct):

@@ -240,8 +240,9 @@ class Standing:
             sources=sources,
             tasks=tasks,
             step=step,
+            ahead=reading.steps - step,
             views=views,
-            last=reading.last_before(step),
+            last=reading.last_before(reading.steps),
             order=tuple([(self._index(task), first, stop) for task, first, stop in order]),
             over=(is_copied(self._job) or self._reader.consumer_index is not None)
             and self._has_everything_at(place),

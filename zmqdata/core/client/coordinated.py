@@ -122,7 +122,7 @@ class Stepping(Reading):
                 # it arrives before the consumer needs it.
                 self._ask_at = (max(self._plan.horizon, self._first_step) + plan.horizon) // 2
             has_begun, self._plan = bool(self.views), plan
-            self.views = plan.views
+            self.views = self._kept_views(plan)
             self._plan_last(plan)
             for task in () if has_begun else self.tasks.values():
                 # Requested, perhaps, before the first step was known.
@@ -130,6 +130,17 @@ class Stepping(Reading):
             self._seen.update(task for view in plan.views for task, _ in view.tasks)
         super().list(task_list)
         self._deliver_due()
+
+    def _kept_views(self, plan: m.Plan) -> tuple[m.View, ...]:
+        """Return the views of a plan, and those before them that hold since the oldest
+        place to which an operation may go back.
+        """
+        first = plan.views[0].first_step if plan.views else 0
+        before = [view for view in self.views if view.first_step < first]
+        while len(before) > 1 and before[1].first_step <= self._oldest_step:
+            del before[0]
+        is_needed = self._oldest_step < first
+        return (*(before if is_needed else ()), *plan.views)
 
     def _plan_last(self, plan: m.Plan) -> None:
         """Find out which tasks this consumer reads in the last rounds."""

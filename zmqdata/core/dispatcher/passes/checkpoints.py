@@ -59,6 +59,10 @@ class Past:
     """Tasks by index."""
     steps: dict[int, int] = field(default_factory=dict)
     """Step by consumer index, in coordinated reads."""
+    horizon: int = 0
+    """Step up to which the rounds must come again, in coordinated reads: the most
+    advanced consumer has had elements up to there.
+    """
     views: dict[int, m.View] = field(default_factory=dict)
     """Views by their first step, in coordinated reads."""
     over: bool = False
@@ -168,7 +172,11 @@ def _end_empty_tasks(past: Past, checkpoints: Sequence[m.Checkpoint]) -> None:
     for one in checkpoints:
         known = {part.index for part in one.tasks}
         for index, part in past.tasks.items():
-            if part.total is None and index not in known and rounds_before(views, index, one.step):
+            if (
+                part.total is None
+                and index not in known
+                and rounds_before(views, index, one.reached)
+            ):
                 past.tasks[index] = structs.replace(part, total=0)
 
 
@@ -183,10 +191,13 @@ def _add(past: Past, one: m.Checkpoint, num_sources: int) -> None:
         known = past.tasks.get(task.index)
         past.tasks[task.index] = task if known is None else _both(known, task, past)
     if one.reader.consumer_index is not None:
-        _require(0 <= one.step <= MOST_NUMBER, "a step")
+        _require(0 <= one.step <= MOST_NUMBER and 0 <= one.ahead <= MOST_NUMBER, "a step")
         past.steps[one.reader.consumer_index] = one.step
+        past.horizon = max(past.horizon, one.reached)
         if one.last is not None:
-            _require(0 <= one.last < one.step and past.last in (None, one.last), "the last rounds")
+            _require(
+                0 <= one.last < one.reached and past.last in (None, one.last), "the last rounds"
+            )
             past.last = one.last
         for view in one.views:
             past.views[view.first_step] = _both_views(past.views.get(view.first_step, view), view)

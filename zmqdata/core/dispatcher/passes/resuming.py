@@ -136,7 +136,7 @@ def _of_unknown(index: int, number: int, past: Past, new: Beginning) -> Iterator
     """
     shard = index if past.num_shards else None
     yield u.CreateTaskUpdate(number, new.iteration, new.seed_of(past, index), shard, index)
-    if rounds_before(_views(past), index, max(past.steps.values(), default=0)):
+    if rounds_before(_views(past), index, past.horizon):
         yield u.EndTaskUpdate(number, 0)
 
 
@@ -305,13 +305,12 @@ def _without_rest(part: m.TaskPart) -> m.Ranges:
 
 
 def _views(past: Past) -> tuple[m.View, ...]:
-    """Return the views up to the most advanced consumer's step. Later views are planned
-    anew.
+    """Return the views up to the horizon. Later views are planned anew.
 
     If no checkpoint has these views, the view that begins at that step tells how many
     rounds its tasks have had.
     """
-    horizon = max(past.steps.values(), default=0)
+    horizon = past.horizon
     begun = [first for first in sorted(past.views) if first < horizon]
     if not begun and horizon in past.views and horizon:
         begun.append(horizon)
@@ -323,7 +322,7 @@ def _rounds(
 ) -> u.AnyUpdate:
     views, steps = _views(past), tuple([past.steps[consumer] for consumer in sorted(past.steps)])
     in_turn = [(view.first_step, view.tasks) for view in views]
-    if max(steps) and (not views or views[0].first_step > min(steps)):
+    if past.horizon and (not views or views[0].first_step > min(steps)):
         raise InvalidArgumentError(
             f"The states of the consumers of job {new.job.name} do not tell which "
             f"tasks take turns from step {min(steps)} on. Take the states of all "
@@ -341,7 +340,7 @@ def _rounds(
     ]
     tasks = tuple(sorted(numbers[index] for index in known))
     # The last rounds begin at the horizon.
-    horizon = max(steps) if past.last is None else past.last
+    horizon = past.horizon if past.last is None else past.last
     return u.RestoreRoundsUpdate(new.iteration, steps, tuple(renumbered), horizon, tasks)
 
 
