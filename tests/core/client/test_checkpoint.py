@@ -26,7 +26,8 @@ def lineage(task: int, index: int, entries: int) -> m.Lineage:
 
 def test_a_checkpoint_says_all_that_a_client_knows() -> None:
     """A checkpoint holds the job, the other readers, the splits used before the client
-    came, and the tasks.
+    came, and the tasks. Operations that hold elements have them again only if no other
+    client reads the job.
     """
     reading = Reading(None, lambda command: None)
     one = standing(reading)
@@ -36,9 +37,13 @@ def test_a_checkpoint_says_all_that_a_client_knows() -> None:
     one.list(m.TaskList(2, (m.TaskPlace(7000, 1, "w", "w", 5),), False, readers=("a", "b")))
     one.receive_lineage(lineage(7000, 5, 2))
     reading.passed.add(7000, 4, 9)
+    with pytest.raises(FailedPreconditionError, match="Other clients read this job"):
+        one.checkpoint(2)
+    one.list(m.TaskList(2, (m.TaskPlace(7000, 1, "w", "w", 5),), False, readers=("k",)))
     found = one.checkpoint(2)
     assert (found.job, found.repetition, found.fingerprint) == (JOB, 3, "f")
-    assert (found.part, found.parts) == (m.shown_name("k"), ("a", "b"))
+    assert (found.part, found.parts) == (m.shown_name("k"), ("k",))
+    assert one.checkpoint(5).parts == ("k",)
     assert (found.seed, found.num_shards, found.sources) == (5, 0, (before,))
     assert [(part.index, part.delivered) for part in found.tasks] == [(5, ((0, 6),))]
     assert found.order == ((5, 6, 9),)

@@ -6,6 +6,7 @@ import json
 from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Any
 
@@ -63,8 +64,13 @@ def gone_on_together(datasets: list[Dataset], states: list[dict[str, Any]]) -> l
     turn.
     """
     iterators = [iter(dataset) for dataset in datasets]
-    for iterator, state in zip(iterators, states, strict=True):
-        iterator.load_state_dict(state)
+    # Operations that hold elements wait for them, and so for the other readers.
+    with ThreadPoolExecutor(len(states)) as loading:
+        list(
+            loading.map(
+                lambda pair: pair[0].load_state_dict(pair[1]), zip(iterators, states, strict=True)
+            )
+        )
     found: list[list[Any]] = [[] for _ in datasets]
     reading = list(range(len(datasets)))
     while reading:
@@ -267,6 +273,19 @@ def test_two_readers_of_one_job_go_on_together() -> None:
     assert numbers(before) + numbers(after[0]) + numbers(after[1]) == Counter(range(600))
 
 
+def test_readers_of_one_job_have_no_way_back() -> None:
+    """A reader whose operations hold elements has no state while another reads the job:
+    which of them receives an element again is not fixed.
+    """
+    with WatchedService(1) as service:
+        read = service.distribute("distributed_epoch", job_name="shared")
+        readers = [iter(Dataset.range(99).apply(read).shuffle(9)) for _ in range(2)]
+        for reader in readers:
+            taken(reader, 1)
+        with pytest.raises(FailedPreconditionError, match="num_consumers"):
+            readers[0].state_dict()
+
+
 def test_a_state_of_16_tasks_is_small() -> None:
     """A state of 16 tasks has less than 10 kB after thousands of small splits, for each
     kind of read.
@@ -367,6 +386,43 @@ def test_consumers_in_step_go_on_together(whose: str) -> None:
     found, everything = numbers(before) + numbers(after), Counter(range(240))
     assert not found - everything
     assert sum((everything - found).values()) <= 5 * 2
+
+
+@pytest.mark.parametrize("behind", ["shuffle", "prefetch", "pack"])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_consumers_get_again_what_operations_behind_them_hold(behind: str, workers: int) -> None:
+    """The rounds that operations of consumers had come again in the same order, however
+    many workers there are then, so nothing is lost or repeated.
+    """
+    operation: dict[str, Callable[[Dataset], Dataset]] = {
+        "shuffle": lambda ds: ds.shuffle(9, seed=1),
+        "prefetch": lambda ds: ds.prefetch(3),
+        "pack": lambda ds: (
+            ds.map(lambda x: np.array([x])).pack(3, bins=4).map(lambda x: x["tokens"])
+        ),
+    }
+
+    def datasets(cluster: WatchedService) -> list[Dataset]:
+        read: dict[str, Any] = {"job_name": "step", "num_consumers": 2, "finite": "drop"}
+        return [
+            Dataset.range(1, 301)
+            .apply(cluster.distribute("distributed_epoch", consumer_index=index, **read))
+            .apply(operation[behind])
+            for index in range(2)
+        ]
+
+    with WatchedService(2) as first:
+        readers = [iter(dataset) for dataset in datasets(first)]
+        before = [one for _ in range(5) for reader in readers for one in taken(reader, 1)]
+        states = [through_msgpack(reader.state_dict()) for reader in readers]
+        for reader in readers:
+            reader.close()
+    with WatchedService(workers) as second:
+        after = [one for each in gone_on_together(datasets(second), states) for one in each]
+    found = numbers(before) + numbers(after)
+    found.pop(0, None)  # padding
+    assert sum((Counter(range(1, 301)) - found).values()) < 2
+    assert not found - Counter(range(1, 301))
 
 
 def test_a_missing_consumer_is_named() -> None:

@@ -22,8 +22,8 @@ _NOT_AGAIN = (
     "An operation after `distribute` (such as `shuffle`, `prefetch` or `interleave`) "
     "holds elements of job {job!r}, which would have to arrive again in the same "
     "order. Other clients read this job too, and which client receives which element "
-    "is not fixed. Use `distribute(..., deterministic=True)` or `num_consumers`, "
-    "which promise an order, or apply such operations before `distribute`."
+    "is not fixed. Number the clients by `num_consumers`, or apply such operations "
+    "before `distribute`. A single client may use `deterministic=True`."
 )
 
 
@@ -216,7 +216,7 @@ class Standing:
         """
         reading, opened = self._reading, self._opened
         delivered, order, step = reading.at(place)
-        if not can_come_again(delivered, order):
+        if order and (len(self._readers) > 1 or not can_come_again(delivered, order)):
             raise FailedPreconditionError(_NOT_AGAIN.format(job=self._job.name))
         sources, tasks = self.kept.parts(delivered, reading.totals, reading.rests)
         views = tuple([self._indexed(view) for view in reading.views])
