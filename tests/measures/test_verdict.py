@@ -551,7 +551,7 @@ def test_a_pause_lasts_ten_steps_and_a_second(
 def test_steps_that_cannot_be_equal(bound: float, told: bool) -> None:
     """The advice names the remedies if single elements cost more than mean batches."""
     counts = {"balance/bound": 50 * bound, "balance/means": 50.0}
-    advice = judge(Situation(FED, two(making=1.0), counted_here=counts)).advice
+    advice = judge(Situation(FED, two(making=1.0), counts=counts)).advice
     assert ("1.24 times the mean" in advice) is told
     assert ("a larger `window`, or `max_cost`" in advice) is told
 

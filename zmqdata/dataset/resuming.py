@@ -294,7 +294,7 @@ class DatasetIterator:
                 total=loop.total,
                 is_here=True,
                 unit=unit,
-                counted_here=self._context.counts,
+                counts=self._context.counts,
             )
         if not self._meter.is_distributed:
             raise FailedPreconditionError(
@@ -309,8 +309,7 @@ class DatasetIterator:
         loop = self._meter.measures(whole)
         # A pass of `repeat` that has ended leaves no reader.
         worst = max(found, key=lambda one: one.loop.waiting, default=Situation(loop.recent))
-        counts = (one.counts for one in found if one is not worst)
-        counted_here = counted_together([self._context.counts, *counts])
+        counts = counted_together([self._context.counts, *(one.counts for one in found)])
         if worst.tasks:
             self._evidence = tuple(replace(one, has_ended=False) for one in worst.tasks)
         elif worst.hosted or not found:
@@ -326,7 +325,7 @@ class DatasetIterator:
             first=loop.first,
             unit=unit,
             served=served,
-            counted_here=counted_here,
+            counts=counts,
             local=tuple(one.label for one in reversed(local) if not isinstance(one, FREE)),
             is_ahead=any(isinstance(one, operations.prefetch.Prefetch) for one in local),
         )

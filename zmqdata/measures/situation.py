@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from zmqdata.measures.sums import added, counted_together
+from zmqdata.measures.sums import added
 from zmqdata.messages import (
     ConsumerPace,
     LoopMeasures,
@@ -51,8 +51,6 @@ class TaskEvidence:
     """
     has_ended: bool = False
     """True if it makes nothing any more."""
-    counts: Mapping[str, float] = field(default_factory=dict)
-    """Sums that its operations counted."""
     cores: int = 0
     """Processors that its worker may use; 0 if unknown."""
 
@@ -105,8 +103,8 @@ class Situation:
     """Ways in which processes ended that ran its tasks, in words, such as ``ended with
     exit code 3``; empty if unknown, as to a client.
     """
-    counted_here: Mapping[str, float] = field(default_factory=dict)
-    """Sums that operations of this process counted."""
+    counts: Mapping[str, float] = field(default_factory=dict)
+    """Sums that the operations of all tasks and of this process counted, by name."""
     pace: float = 0.0
     """Median of the seconds that the loop takes itself for an element, as
     ``LoopMeasures.pace``; 0 if only the mean is known.
@@ -136,13 +134,6 @@ class Situation:
     def running(self) -> list[TaskEvidence]:
         """The tasks that have not ended; if all have, all of them."""
         return running_tasks(self.tasks)
-
-    @property
-    def counts(self) -> dict[str, float]:
-        """Sums that the operations of all tasks and of this process counted, by
-        name.
-        """
-        return counted_together([*(task.counts for task in self.tasks), self.counted_here])
 
     @property
     def cores(self) -> int:

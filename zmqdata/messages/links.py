@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from msgspec import field
+
 from zmqdata.decisions import Decision
 from zmqdata.messages.discreet import Discreet
-from zmqdata.messages.measures import Amount, ConsumerPace, TaskMeasures
+from zmqdata.messages.measures import Amount, ConsumerPace, Counts, TaskMeasures
 from zmqdata.messages.parts import (
     JournalCounts,
     LeftOutElement,
@@ -282,6 +284,8 @@ class EndOfTask(Message, frozen=True):
     """Number of elements after the last full round. They count as a round in
     ``total``.
     """
+    counts: Counts = field(default_factory=dict)
+    """Sums that operations of this attempt counted, as ``TaskMeasures.counts``."""
 
 
 class TakeBackElements(Message, frozen=True):

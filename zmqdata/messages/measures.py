@@ -21,6 +21,10 @@ Amount = Annotated[float, Meta(ge=0, le=MOST_AMOUNT)]
 """A number of seconds, elements or bytes."""
 
 
+Counts = dict[str, Annotated[float, Meta(ge=0)]]
+"""Sums that operations counted, by name, as in ``"mix/web"``."""
+
+
 class TaskSums(Discreet, frozen=True, array_like=True):
     """Sums of an attempt of a task: its time, and what it made."""
 
@@ -87,10 +91,8 @@ class TaskMeasures(Discreet, frozen=True):
     """
     cores: Number = 0
     """Processors that its worker may use; 0 if unknown."""
-    counts: dict[str, Annotated[float, Meta(ge=0)]] = field(default_factory=dict)
-    """Sums that its operations counted since the attempt began, by name, as in
-    ``"mix/web"``.
-    """
+    counts: Counts = field(default_factory=dict)
+    """Sums that its operations counted since the attempt began."""
 
 
 class LoopSums(Discreet, frozen=True, array_like=True):

@@ -48,7 +48,17 @@ def test_a_task_that_the_client_does_not_read_is_no_evidence() -> None:
         (1.0, False),
         (3.0, True),
     ]
-    assert found.counts == {"mix/web": 4.0}
+
+
+def test_the_counts_of_all_attempts_are_added() -> None:
+    """The newest counts of each attempt are added, as are those at its end."""
+    evidence = Evidence(None)
+    for attempt, count in ((1, 5.0), (2, 1.0), (2, 2.0)):
+        report = m.LinkReported("link", 0, tasks=(measures(7, attempt, count),))
+        evidence.hear(report, "tcp://a:1")
+    assert evidence.situation(LOOP, {7: read(7)}, None).counts == {"mix/web": 7.0}
+    evidence.end(m.EndOfTask(9, 7, 2, 4, counts={"mix/web": 4.0}))
+    assert evidence.situation(LOOP, {7: read(7)}, None).counts == {"mix/web": 9.0}
 
 
 def test_the_last_pace_of_each_consumer_counts() -> None:

@@ -414,6 +414,7 @@ class ClientCore:
                 self.standing.receive_lineage(header)
             case m.EndOfTask():
                 self.notices.quarantine.of_task[header.task] = header.left_out
+                self.links.evidence.end(header)
                 self._grant(self.reading.hear_end(task, header))
             case m.ElementsLeftOut():
                 self.notices.quarantine.add(header.elements)

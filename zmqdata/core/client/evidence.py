@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from zmqdata import messages as m
 from zmqdata.core.client.tasks import ReadTask
 from zmqdata.measures.situation import Situation, TaskEvidence
+from zmqdata.measures.sums import counted_together
 
 
 class Evidence:
@@ -25,6 +26,7 @@ class Evidence:
         self._tasks: dict[int, tuple[str, m.TaskMeasures]] = {}
         self._others: dict[int, m.ConsumerPace] = {}
         self._demand = 0.0
+        self._counts: dict[tuple[int, int], Mapping[str, float]] = {}  # by task and attempt
 
     def hear(self, message: m.LinkReported, worker: str) -> None:
         """Record a worker's report.
@@ -34,12 +36,17 @@ class Evidence:
             worker: address of the worker.
         """
         for measures in message.tasks:
+            self._counts[measures.task, measures.attempt] = measures.counts
             known = self._tasks.get(measures.task)
             if known is None or known[1].attempt <= measures.attempt:
                 self._tasks[measures.task] = (worker, measures)
         for pace in message.paces:
             self._others[pace.consumer] = pace
         self._demand = message.demand
+
+    def end(self, message: m.EndOfTask) -> None:
+        """Record the end of a task."""
+        self._counts[message.task, message.attempt] = message.counts
 
     def situation(
         self, loop: m.LoopMeasures, tasks: Mapping[int, ReadTask], limit: int | None
@@ -63,6 +70,7 @@ class Evidence:
             others=tuple(self._others.copy().values()),
             limit=limit,
             demand=self._demand,
+            counts=counted_together(self._counts.copy().values()),
             pace=loop.pace,
         )
 
@@ -76,7 +84,6 @@ class Evidence:
                 linked=measures.linked,
                 cores=measures.cores,
                 has_ended=tasks[number].ended,
-                counts=measures.counts,
             )
             for number, (worker, measures) in known
             if number in tasks

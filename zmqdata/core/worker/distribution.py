@@ -82,7 +82,10 @@ class Distribution:
         for stream in streams:
             if stream.sent_end:
                 continue
-            end = m.EndOfTask(0, *task.key, task.total, task.left_out, rest=task.rest)
+            counts = task.measures.counts if task.measures is not None else {}
+            end = m.EndOfTask(
+                0, *task.key, task.total, task.left_out, rest=task.rest, counts=counts
+            )
             if task.may_end(stream, self._is_usable, now):
                 stream.sent_end = True
                 self._push(task, stream, end, ())

@@ -269,7 +269,6 @@ class Measures:
                 nodes=measures.nodes,
                 linked=measures.linked,
                 cores=measures.cores,
-                counts=measures.counts,
                 has_ended=number not in iteration.tasks
                 or iteration.tasks[number].removed
                 or iteration.tasks[number].total is not None,
@@ -298,6 +297,8 @@ class Measures:
             client: _demand(loop) for client, loop in living.items() if client not in numbers
         }
         together = sum(demands.values())
+        attempts = self._of(iteration.iteration).tasks.values()
+        counts = counted_together(measures.counts for _, measures in attempts)
         return {
             client: Situation(
                 loop.outer or loop.recent,
@@ -312,6 +313,7 @@ class Measures:
                 others=tuple(pace for other, pace in paces.items() if other != client),
                 demand=max(0.0, together - demands.get(client, 0.0)),
                 pace=loop.pace,
+                counts=counts,
             )
             for client, loop in loops.items()
             if client in iteration.clients
