@@ -270,14 +270,15 @@ def test_no_folder_holds_too_many_modules() -> None:
 
 def test_each_module_of_operations_is_a_family() -> None:
     """The folder of operations has one module for each family, whose iterators it
-    registers, the analysis of static sharding, and how ``balance`` deals.
+    registers, the analysis of static sharding, how ``balance`` deals, and how ``pack``
+    places.
     """
     other = {
         path.stem
         for path in OPERATIONS.glob("*.py")
         if "@make_iterator.register" not in path.read_text(encoding="utf-8")
     }
-    assert other == {"__init__", "sharding", "balance_plan"}
+    assert other == {"__init__", "sharding", "balance_plan", "pack_plan"}
 
 
 def test_each_class_has_a_name_of_its_own() -> None:

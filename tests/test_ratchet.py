@@ -22,7 +22,7 @@ from tests.test_house import (  # noqa: F401  # pytest finds the fixture
 
 CODE = 70_960
 """Lines of code in ``zmqdata/``, without docstrings, comments and blanks."""
-MODULES = 490
+MODULES = 491
 """Number of its modules."""
 SLACK = 40
 """Lines by which the package may be smaller before the figure must follow."""

@@ -29,7 +29,6 @@ from zmqdata.iterators.context import Context
 from zmqdata.iterators.inputs import UnaryIterator
 from zmqdata.iterators.states import Bookmark, plain_state
 from zmqdata.nodes.base import Node, Unary, every_node
-from zmqdata.operations.packing import Packer, Segment
 from zmqdata.operations.sharding import shard_statically
 from zmqdata.pipelines.fingerprints import fingerprint
 
@@ -556,16 +555,3 @@ def test_the_parameters_are_in_the_fingerprint() -> None:
     ]
     assert len({fingerprint(node).structure for node in made}) == len(made)
     assert run(made[0]) == run(made[0])
-
-
-def test_a_packer_gives_way_before_it_opens_a_bin() -> None:
-    """A bin that makes room comes out before the document is placed, which then
-    continues where it was.
-    """
-    packer = Packer((4,), 1)
-    assert list(packer.place(Segment(0, (0,), (3,)))) == []
-    [found] = packer.place(Segment(1, (0,), (2,)))
-    assert ([part.number for part in found.segments], len(packer.bins)) == ([0], 1)
-    document = Segment(2, (0,), (9,))
-    cut = Packer((4,), 1, concat=True)
-    assert [document.starts for _ in cut.place(document)] == [(4,), (8,)]

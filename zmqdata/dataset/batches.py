@@ -236,12 +236,14 @@ class Batches(Transformations[D]):
         """
         names = packed_lengths(length)
         word_of(("first_fit", "next_fit", "concat"))("policy", policy)
-        cuts = policy == "concat"
-        fates = ("split",) if cuts else ("error", "split", "truncate", "drop")
+        concat = policy == "concat"
+        fates = ("split",) if concat else ("error", "split", "truncate", "drop")
         fate = fates[0] if overflow is None else word_of(fates)("overflow", overflow)
         if type(meta) not in (list, tuple) or not all(isinstance(one, str) for one in meta):
             refuse("meta", meta, "a list or tuple of names of leaves")
-        outputs = [one + end for one in names for end in ("", "_segment_ids", "_positions")]
+        family = operations.packing
+        ends = ("", family.SEGMENTS, family.POSITIONS)
+        outputs = [one + end for one in names for end in ends]
         double = {one for one in (*outputs, *meta) if [*outputs, *meta].count(one) > 1}
         if double:
             raise ValueError(f"pack() would give two leaves the names {sorted(double)}: rename one")
@@ -249,7 +251,7 @@ class Batches(Transformations[D]):
         parameters: dict[str, Any] = {
             "lengths": tuple(names.items()),
             "bins": count if policy == "first_fit" else 1,
-            "concat": cuts,
+            "concat": concat,
             "overflow": fate,
             "max_sequences": None
             if max_sequences is None
@@ -262,9 +264,8 @@ class Batches(Transformations[D]):
         }
         known = known_spec(self._node)
         if known is not None:
-            node = operations.packing.Pack(**parameters)
-            operations.packing.packed_spec(node, known, by_rule=True)
-        return self._then(operations.packing.Pack, **parameters)
+            family.packed_spec(family.Pack(**parameters), known, by_rule=True)
+        return self._then(family.Pack, **parameters)
 
     def bucket_by_sequence_length(
         self,
@@ -464,7 +465,7 @@ def packed_lengths(length: Any) -> dict[str, int]:
     ({'tokens': 8}, {'x': 4})
     """
     if not isinstance(length, Mapping):
-        length = {"tokens": length}
+        length = {operations.packing.TOKENS: length}
     if not length or not all(isinstance(name, str) for name in length):
         refuse("length", length, "an int, or a dict with an int for each leaf to pack")
     most = np.iinfo(np.int32).max

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from zmqdata.operations import mapping as mapping
     from zmqdata.operations import mixing as mixing
     from zmqdata.operations import nested as nested
+    from zmqdata.operations import pack_plan as pack_plan
     from zmqdata.operations import packing as packing
     from zmqdata.operations import padding as padding
     from zmqdata.operations import parallel as parallel

@@ -1,9 +1,9 @@
 """pack: sequences side by side in rows of a fixed length, with numbers of segments and
 positions.
 
-``Packer`` decides which segments share a bin. It knows lengths and numbers alone, and
-is pure. The node describes the operation. The iterator pulls documents, checks them,
-and fills the arrays of a bin when it comes out.
+``operations.pack_plan`` decides which segments share a bin. The node describes the
+operation. The iterator pulls documents, checks them, and fills the arrays of a bin when
+it comes out.
 
 Decision 0058.
 """
@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate
-from operator import add, ge, sub
 from typing import Any, ClassVar
 
 import numpy as np
@@ -36,6 +35,7 @@ from zmqdata.iterators.stacking import stack_leaves
 from zmqdata.iterators.states import Bookmark, holds_bookmark, plain_state
 from zmqdata.iterators.trail import Trail
 from zmqdata.nodes.base import Infer, Unary, in_label, unless_infinite
+from zmqdata.operations.pack_plan import OpenBin, Packer, Segment, Sizes
 
 TOKENS = "tokens"
 """Name of an element that is an array."""
@@ -43,8 +43,6 @@ SEGMENTS, POSITIONS = "_segment_ids", "_positions"
 """Ends of the names of the arrays beside each leaf."""
 _INT32 = np.dtype(np.int32)
 _MARK_EVERY = 32
-Sizes = tuple[int, ...]
-"""A number of tokens for each leaf."""
 ByLeaf = tuple[int | None, ...]
 """A value for each leaf that is packed; None: the leaf has none."""
 Content = tuple[list[Any], list[Any], list[Any]]
@@ -93,7 +91,7 @@ class Pack(Unary):
         return frozenset((*[name for name, _ in self.lengths], *self.meta))
 
     @property
-    def added(self) -> Sizes:
+    def mark_counts(self) -> Sizes:
         """Number of tokens put around each document, for each leaf."""
         pairs = zip(self.bos, self.eos, strict=True)
         return tuple([(bos is not None) + (eos is not None) for bos, eos in pairs])
@@ -115,14 +113,14 @@ def packed_spec(node: Pack, spec: Any, *, by_rule: bool) -> dict[str, Any]:
     """
     leaves = leaves_by_name(node, spec)
     packed: dict[str, Any] = {}
-    for (name, length), added in zip(node.lengths, node.added, strict=True):
+    for (name, length), marks in zip(node.lengths, node.mark_counts, strict=True):
         leaf = leaves[name]
         if not is_untyped_spec(getattr(leaf, "dtype", None), getattr(leaf, "shape", None)):
             check_tokens(name, leaf)
             marks_of(node, name, leaf.dtype)
         count = leaf.shape[0] if leaf.shape else None
-        if by_rule and node.overflow == "error" and count and count + added > length:
-            raise too_long(name, count + added, length)
+        if by_rule and node.overflow == "error" and count and count + marks > length:
+            raise too_long(name, count + marks, length)
         packed[name] = TensorSpec((length,), leaf.dtype)
         packed[name + SEGMENTS] = packed[name + POSITIONS] = TensorSpec((length,), _INT32)
     for name in node.meta:
@@ -232,121 +230,6 @@ def marks_of(node: Pack, name: str, dtype: Any) -> tuple[Any, list[Any], list[An
     return made[0][0][0], made[1], made[2]
 
 
-# --- which documents share a bin
-
-
-@dataclass(slots=True)
-class Segment:
-    """Document that is being placed, or the part of it that is in a bin."""
-
-    number: int
-    """Number of the document's element."""
-    starts: Sizes
-    """Place of its first token in the document, for each leaf."""
-    stops: Sizes
-    """Place behind its last token."""
-    content: Any = None
-    """Whatever the caller packs."""
-
-
-@dataclass(slots=True)
-class OpenBin:
-    """Bin that is being filled."""
-
-    room: Sizes
-    """Places left, for each leaf."""
-    segments: list[Segment] = field(default_factory=list)
-    """Its contents, in order."""
-
-
-class Packer:
-    """Places documents in open bins.
-
-    A document goes into the oldest bin with room for it. If none has room and all bins
-    are open, the oldest comes out first. A bin that is full in any of its leaves comes
-    out at once. Only a bin that is full holds a part of a document without its end.
-
-    Args:
-        lengths: length of a row, for each leaf.
-        most_bins: number of open bins at most.
-        most: number of segments of a bin at most.
-        concat: True to cut documents to the room that is left; with a single bin.
-
-    Attributes:
-        bins: the open bins, oldest first.
-
-    >>> packer, came = Packer((8,), 2), []
-    >>> for number, size in enumerate([5, 6, 3, 4]):
-    ...     came += packer.place(Segment(number, (0,), (size,)))
-    >>> [[part.number for part in found.segments] for found in [*came, *packer.bins]]
-    [[0, 2], [1], [3]]
-    """
-
-    def __init__(
-        self, lengths: Sizes, most_bins: int, most: int | None = None, concat: bool = False
-    ) -> None:
-        self._lengths, self._most_bins, self._concat = lengths, most_bins, concat
-        self._most = most or sum(lengths)
-        self._is_single = len(lengths) == 1
-        self.bins: list[OpenBin] = []
-        self._rooms: list[int] = []  # of the first leaf, which decides in most cases
-
-    def place(self, document: Segment) -> Iterator[OpenBin]:
-        """Place a document, and yield the bins that come out meanwhile.
-
-        Between two bins, ``starts`` of the document is the place from which on it is
-        not placed yet.
-        """
-        while document.starts != document.stops:
-            limits = self.bins[0].room if self._concat and self.bins else self._lengths
-            rest = _difference(document.stops, document.starts)
-            sizes = tuple(map(min, rest, limits))
-            number = self._first_with_room(sizes)
-            if number < 0 and len(self.bins) == self._most_bins:
-                yield self.take(0)
-                continue
-            if number < 0:
-                number = self.open()
-            starts = document.starts
-            document.starts = stops = tuple(map(add, starts, sizes))
-            self.put(number, Segment(document.number, starts, stops, document.content))
-            found = self.bins[number]
-            if not all(found.room) or len(found.segments) == self._most:
-                yield self.take(number)
-
-    def open(self) -> int:
-        """Open a bin and return its number."""
-        self.bins.append(OpenBin(self._lengths))
-        self._rooms.append(self._lengths[0])
-        return len(self.bins) - 1
-
-    def put(self, number: int, segment: Segment) -> None:
-        """Put a segment into a bin that has room for it."""
-        found = self.bins[number]
-        found.segments.append(segment)
-        found.room = _difference(found.room, _difference(segment.stops, segment.starts))
-        self._rooms[number] = found.room[0]
-
-    def take(self, number: int) -> OpenBin:
-        """Remove a bin and return it."""
-        del self._rooms[number]
-        return self.bins.pop(number)
-
-    def _first_with_room(self, sizes: Sizes) -> int:
-        least, is_single = sizes[0], self._is_single
-        for number, room in enumerate(self._rooms):
-            if room >= least and (is_single or all(map(ge, self.bins[number].room, sizes))):
-                return number
-        return -1
-
-
-def _difference(first: Sizes, second: Sizes) -> Sizes:
-    return tuple(map(sub, first, second))
-
-
-# --- running it
-
-
 @make_iterator.register(Pack)
 class PackIterator(ElementIterator):
     """Packs the documents of its input.
@@ -362,6 +245,7 @@ class PackIterator(ElementIterator):
         self._lengths, self._names = tuple([length for _, length in node.lengths]), node.names
         self._retyped = ElementMaker(node.input, context).retyped
         self._marks: dict[tuple[str, Any], tuple[Any, list[Any], list[Any]]] = {}
+        self._zeros: Sizes = (0,) * len(node.lengths)
         self._trail = Trail(
             input_iterator(node, context), max(_MARK_EVERY, node.bins), self._oldest
         )
@@ -376,8 +260,8 @@ class PackIterator(ElementIterator):
 
     def _oldest(self) -> int:
         # Bins are in the order in which they were opened, so of their first documents.
-        if self._packer.bins:
-            return self._packer.bins[0].segments[0].number
+        if self._packer.open_bins:
+            return self._packer.open_bins[0].segments[0].number
         return self._trail.pulled if self._document is None else self._document.number
 
     def rewind(self, repetition: int) -> bool:
@@ -392,7 +276,7 @@ class PackIterator(ElementIterator):
                 return self._made(found.segments)
             self._document = None
             self._advance()
-        if self._packer.bins:
+        if self._packer.open_bins:
             return self._made(self._packer.take(0).segments)
         raise StopIteration
 
@@ -404,8 +288,7 @@ class PackIterator(ElementIterator):
         except StopIteration:
             self._ended = True
             if self._node.drops_rest:
-                self._count("dropped", sum(len(found.segments) for found in self._packer.bins))
-                self._packer.bins.clear()
+                self._count("dropped", self._packer.clear())
             return
         self._strand.place = self._own_place
         try:
@@ -415,7 +298,7 @@ class PackIterator(ElementIterator):
         except FAILURES as error:
             raise failure(self._node, error, f"element {number}") from error
         if not is_left_out:
-            self._place(Segment(number, self._none, self._placed(content), content))
+            self._place(Segment(number, self._zeros, self._placed(content), content))
 
     def _place(self, document: Segment) -> None:
         self._document, self._coming = document, self._packer.place(document)
@@ -478,10 +361,10 @@ class PackIterator(ElementIterator):
         """Raise if a document differs from the oldest document in a bin, which it may
         join.
         """
-        if not self._packer.bins or kinds == self._packer.bins[0].segments[0].content[2]:
+        if not self._packer.open_bins or kinds == self._packer.open_bins[0].segments[0].content[2]:
             return
         names = [*[name for name, _ in self._node.lengths], *self._node.meta]
-        known = self._packer.bins[0].segments[0].content[2]
+        known = self._packer.open_bins[0].segments[0].content[2]
         for name, (dtype, *shape), (other, *shape_there) in zip(names, kinds, known, strict=True):
             if (dtype, shape) != (other, shape_there):
                 raise InvalidArgumentError(
@@ -523,25 +406,25 @@ class PackIterator(ElementIterator):
     # --- states
 
     def state(self) -> Any:
-        bins, document = self._packer.bins, self._document
+        bins, document = self._packer.open_bins, self._document
         held = [part for found in bins for part in found.segments]
         held += [replace(document)] if document is not None else []
         counts = [len(found.segments) for found in bins]
         make, trail = partial(_packed_state, held, counts, self._ended), self._trail.state()
         if not holds_bookmark(trail[1]):
             return make(trail)
-        here = [self._trail.pulled, self._trail.source.state(), self._trail.pulled]
-        return PackBookmark(partial(make, trail), partial(make, here))
+        present = [self._trail.pulled, self._trail.source.state(), self._trail.pulled]
+        return PackBookmark(partial(make, trail), partial(make, present))
 
     def restore(self, state: Any) -> None:
-        trail, packed, counts, cuts, self._ended, contents = state
+        trail, packed, counts, begun, self._ended, contents = state
         numbers = [trail[0] + offset for offset in np.frombuffer(packed, "<i4").tolist()]
         found = {trail[0] + offset: _content_of(*from_plain(kept)) for offset, kept in contents}
         again = self._trail.restore(trail, {*numbers} - found.keys())
         found |= {number: self._content(again[number]) for number in {*numbers} - found.keys()}
-        starts = {at: tuple(first) for at, *first in cuts}
+        starts = {at: tuple(first) for at, *first in begun}
         segments = [
-            Segment(number, starts.get(at, self._none), self._placed(found[number]), found[number])
+            Segment(number, starts.get(at, self._zeros), self._placed(found[number]), found[number])
             for at, number in enumerate(numbers)
         ]
         for count, end in zip(counts, accumulate(counts), strict=True):
@@ -550,10 +433,6 @@ class PackIterator(ElementIterator):
                 self._packer.put(number, segment)
         for document in segments[sum(counts) :]:
             self._place(document)
-
-    @property
-    def _none(self) -> Sizes:
-        return (0,) * len(self._lengths)
 
     def close(self) -> None:
         self._trail.source.close()
