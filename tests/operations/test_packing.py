@@ -506,6 +506,16 @@ def test_bad_values_of_meta_fail_alone() -> None:
         assert found[0]["name"].tolist() == [0, 2]
 
 
+@pytest.mark.parametrize("marks", [{}, {"bos": 1}, {"eos": 1}, {"bos": 1, "eos": 2}])
+def test_the_order_of_bytes_stays(marks: Any) -> None:
+    """Rows have the dtype of the spec to the order of its bytes, also with ``bos`` and
+    ``eos``.
+    """
+    packed = Dataset.from_list([np.arange(3, dtype=">i4")]).pack(8, **marks)
+    [row], _ = rows(packed)
+    assert row["tokens"].dtype.str == packed.element_spec["tokens"].dtype.str == ">i4"
+
+
 def test_one_long_document_does_not_hide_the_spec() -> None:
     """A document that is too long fails alone, also if the spec is found from it."""
     packed = Dataset.range(9, 6, -1).map(lambda n: np.zeros(n, int)).pack(8)

@@ -330,9 +330,10 @@ class PackIterator(ElementIterator):
             arrays.append(array)
         if any(map(len, arrays)):
             for place, (name, _) in enumerate(node.lengths):
-                _, before, behind = self._marks_of(name, arrays[place].dtype)
+                dtype = arrays[place].dtype
+                _, before, behind = self._marks_of(name, dtype)
                 if before or behind:
-                    arrays[place] = np.concatenate([*before, arrays[place], *behind])
+                    arrays[place] = np.concatenate([*before, arrays[place], *behind], dtype=dtype)
         values = [leaves[name] for name in node.meta]
         for name, value in zip(node.meta, values, strict=True):
             check_meta(name, spec_of(value))
