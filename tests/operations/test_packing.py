@@ -29,6 +29,7 @@ from zmqdata.iterators.context import Context
 from zmqdata.iterators.inputs import UnaryIterator
 from zmqdata.iterators.states import Bookmark, plain_state
 from zmqdata.nodes.base import Node, Unary, every_node
+from zmqdata.operations.pack_plan import Segment
 from zmqdata.operations.sharding import shard_statically
 from zmqdata.pipelines.fingerprints import fingerprint
 
@@ -458,7 +459,8 @@ NAMED = Dataset.from_list([{"tokens": [1, 2], "name": 0}])
         (lambda: NUMBERS.padded_batch(2).pack(9), "of shape"),
         (lambda: Dataset.range(3).pack(9), "of shape"),
         (lambda: Dataset.range(3).enumerate().pack(9), "tuple of 2 parts"),
-        (lambda: NUMBERS.ragged_batch(2).pack(9), "in the leaf 'tokens'"),
+        (lambda: NUMBERS.ragged_batch(2).pack(9), r"got RaggedTensorSpec.*with unbatch\(\)"),
+        (lambda: Dataset.range(3).pack(9), "Make a sequence of the value"),
         (lambda: Dataset.range(9).batch(3, drop_remainder=True).pack(2), "has 3 tokens"),
     ],
 )
@@ -475,7 +477,11 @@ def test_bad_input_is_refused_at_the_call(wrong: Any, text: str) -> None:
         (np.zeros((1, 2), int), "of shape"),
         (np.zeros(2, np.int8), "int8"),
         (np.zeros(9, int), "'tokens' has 9 tokens"),
-        (3, "of shape"),
+        (3, "Make a sequence of the value in a map()"),
+        (None, "got None in the leaf"),
+        ({1}, "got a value of type set in the leaf"),
+        (Segment(0, (0,), (0,)), "got a value of type Segment in the leaf"),
+        (RaggedTensor.from_rows([[1]]), "Take batches apart with unbatch()"),
         ({"x": 1}, "takes the leaves"),
         ((1, 2), "tuple of 2"),
     ],

@@ -21,7 +21,7 @@ import numpy as np
 from zmqdata.elements.casting import cast
 from zmqdata.elements.ragged import RaggedTensor, RaggedTensorSpec, array_of_rows
 from zmqdata.elements.shapes import dtype_name
-from zmqdata.elements.specs import TensorSpec, spec_of
+from zmqdata.elements.specs import ANY_OBJECT, NoneTensorSpec, TensorSpec, spec_of
 from zmqdata.elements.untyped import holds_untyped, is_untyped_spec
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError, WrongTypeError
 from zmqdata.failures.exceptions import FAILURES
@@ -167,25 +167,49 @@ def leaves_by_name(node: Pack, element: Any) -> dict[str, Any]:
     )
 
 
-def check_tokens(name: str, leaf: Any) -> None:
-    """Raise if an array, or a spec, is no sequence of integers.
+def check_tokens(name: str, spec: Any, kind: type | None = None) -> None:
+    """Raise if a leaf is no sequence of integers.
+
+    Args:
+        name: name of the leaf.
+        spec: its spec.
+        kind: its type; None if only its spec is known.
 
     Raises:
         InvalidArgumentError: it has another number of axes, or another dtype.
     """
-    dtype, shape = getattr(leaf, "dtype", None), getattr(leaf, "shape", ())
-    if dtype is None or isinstance(leaf, RaggedTensorSpec) or dtype.kind not in "biu":
-        found = leaf if dtype is None else dtype_name(dtype)
+    dtype, shape = getattr(spec, "dtype", None), getattr(spec, "shape", None)
+    if dtype is None or dtype.kind not in "biu":
+        found: Any = "None" if isinstance(spec, NoneTensorSpec) else spec
+        if kind is not None and spec == ANY_OBJECT:
+            found = f"a value of type {kind.__name__}"
         raise InvalidArgumentError(
             f"pack() got {found} in the leaf {name!r}, and packs integers or bools. Make tokens of "
-            "them in a map(), or name the leaf in `meta`"
+            "it in a map(), or name the leaf in `meta`"
         )
-    if shape is not None and len(shape) != 1:
+    if isinstance(spec, RaggedTensorSpec) or (shape is not None and len(shape) != 1):
+        remedy = (
+            "Make a sequence of the value in a map()"
+            if shape == ()
+            else "Take batches apart with unbatch()"
+        )
         raise InvalidArgumentError(
-            f"pack() got the leaf {name!r} of shape {shape}, and packs sequences with one axis. "
-            "Take batches apart with unbatch(), or name the leaf in `meta` to have a value for "
-            "each segment"
+            f"pack() got {spec} in the leaf {name!r}, and packs sequences, arrays of shape "
+            f"(None,). {remedy}, or name the leaf in `meta` to have a value for each segment"
         )
+
+
+def sequence_of(name: str, leaf: Any) -> Any:
+    """Return a sequence of integers as an array.
+
+    Raises:
+        InvalidArgumentError: it is none.
+        TypeError: it is a masked array.
+    """
+    if type(leaf) is np.ndarray and leaf.ndim == 1 and leaf.dtype.kind in "biu":
+        return leaf
+    check_tokens(name, spec_of(leaf), type(leaf))
+    return array_of_rows(leaf)
 
 
 def check_meta(name: str, leaf: Any) -> None:
@@ -322,12 +346,7 @@ class PackIterator(ElementIterator):
             element = self._retyped(element)
         is_named = type(element) is dict and element.keys() == self._names
         leaves = element if is_named else leaves_by_name(node, element)
-        arrays = []
-        for name, _ in node.lengths:
-            leaf = leaves[name]
-            array = leaf if type(leaf) is np.ndarray else array_of_rows(leaf)
-            check_tokens(name, array)
-            arrays.append(array)
+        arrays = [sequence_of(name, leaves[name]) for name, _ in node.lengths]
         if any(map(len, arrays)):
             for place, (name, _) in enumerate(node.lengths):
                 dtype = arrays[place].dtype
