@@ -503,13 +503,80 @@ def test_bad_values_of_meta_fail_alone() -> None:
     """A value of ``meta`` of another kind than those that wait is an error for its
     document alone.
     """
-    for value in (None, "text", np.zeros(2), {"x": 1}):
+    for value in (None, "text", np.zeros(2), {"x": 1}, 2**70, np.ma.array(1, mask=True)):
         dataset = Dataset.range(3).map(
             lambda n, value=value: {"tokens": np.full(2, n), "name": value if n == 1 else n}
         )
         found, [error] = rows(dataset.pack(8, meta=("name",)))
+        assert "pack(tokens=8)" in error
         assert "element 1" in error
         assert found[0]["name"].tolist() == [0, 2]
+    masked = np.ma.array([1, 1], mask=[0, 1])
+    dataset = Dataset.range(3).map(
+        lambda n: {"tokens": np.full(2, n), "name": masked if n == 1 else np.array([n, n])}
+    )
+    found, [error] = rows(dataset.pack(8, meta=("name",)))
+    assert "element 1: TypeError: a masked array would lose its mask" in error
+    assert found[0]["name"].to_list() == [[0, 0], [2, 2]]
+
+
+@pytest.mark.parametrize(
+    ("values", "joined"),
+    [
+        ([np.array(1), np.array(2), 3], np.array([1, 2, 3])),
+        ([1, np.int64(2), np.array(3)], np.array([1, 2, 3])),
+        ([np.str_("a"), "bb", np.array("ccc")], np.array(["a", "bb", "ccc"])),
+        (["a", "b\0", np.array("c")], np.array(["a", "b\0", "c"], object)),
+        ([np.array(n, ">i4") for n in range(3)], np.arange(3, dtype=">i4")),
+        ([np.datetime64("2026-01-01")] * 3, np.array(["2026-01-01"] * 3, "M8[D]")),
+        ([{1}, None, {2}], None),
+    ],
+)
+def test_single_values_of_meta_are_joined(values: list[Any], joined: Any) -> None:
+    """Scalars and arrays without axes are the same values, in the dtype of the spec. A
+    value of another kind fails alone, and its row comes.
+    """
+    dataset = Dataset.range(3).map(lambda n: {"tokens": np.full(2, n), "m": values[n]})
+    found, errors = rows(dataset.pack(8, meta=("m",)))
+    if joined is None:
+        assert (found[0]["m"].tolist(), len(errors)) == ([{1}, {2}], 1)
+        assert "element 1" in errors[0]
+        return
+    assert errors == []
+    assert (found[0]["m"].dtype, found[0]["m"].tolist()) == (joined.dtype, joined.tolist())
+
+
+def test_rows_have_one_dtype() -> None:
+    """The dtype of the first document is that of all rows, also if no bin is open when
+    another dtype comes, and after a restore. Documents that are left out count for
+    nothing.
+    """
+    kinds = [np.int8, np.int64, np.int8, np.int16, np.int64]
+    sizes = [9, 8, 8, 4, 8]
+    dataset = Dataset.range(5).map(lambda n: np.full(sizes[n], n, kinds[n]))
+    packed = dataset.pack(8, overflow="drop")
+    found, errors = rows(packed)
+    assert [row["tokens"].tolist() for row in found] == [[1] * 8, [4] * 8]
+    assert {row["tokens"].dtype for row in found} == {np.dtype(np.int64)}
+    assert all(f"element {n}" in error for n, error in zip((2, 3), errors, strict=True))
+    assert "is int16 of shape (None,), and was int64 of shape (None,)" in errors[1]
+    check_restore(packed.node)
+
+
+def test_empty_lists_fit_every_dtype() -> None:
+    """Documents that are empty lists, and empty lists in ``meta``, fit those that come
+    later, also while the spec of what follows is found.
+    """
+    lists = Dataset.range(6).map(lambda n: {"tokens": list(range(n)), "m": list(range(n % 3))})
+    packed = lists.pack(5, meta=("m",)).map(lambda row: row)
+    assert packed.element_spec["tokens"] == TensorSpec((5,), "int64")
+    found, errors = rows(packed)
+    assert (len(found), errors) == (4, [])
+    assert {row[leaf].dtype.name for row in found for leaf in ("tokens", "m")} == {"int64"}
+    texts = Dataset.range(6).map(lambda n: {"tokens": [n], "m": ["a"] * n})
+    packed = texts.pack(2, meta=("m",)).map(lambda row: row)
+    assert packed.element_spec["m"].dtype == np.dtype("U")
+    assert next(iter(packed))["m"].to_list() == [[], ["a"]]
 
 
 @pytest.mark.parametrize("marks", [{}, {"bos": 1}, {"eos": 1}, {"bos": 1, "eos": 2}])
@@ -520,6 +587,43 @@ def test_the_order_of_bytes_stays(marks: Any) -> None:
     packed = Dataset.from_list([np.arange(3, dtype=">i4")]).pack(8, **marks)
     [row], _ = rows(packed)
     assert row["tokens"].dtype.str == packed.element_spec["tokens"].dtype.str == ">i4"
+
+
+@pytest.mark.parametrize(
+    ("options", "before", "after"),
+    [
+        ({"bins": 3, "overflow": "split"}, [3, 4], [5, 9]),
+        ({"policy": "concat"}, [14, 3], [5, 3]),
+        ({"bins": 3}, [5, 5], [5, 10]),
+        ({"bins": 3}, [5, 5], [5, 0]),
+        ({"bins": 2}, [5, 5], [9, 9]),
+    ],
+)
+def test_documents_of_other_lengths_are_refused(
+    options: Any, before: list[int], after: list[int]
+) -> None:
+    """If the documents in a state have other lengths now and do not fit, restoring says
+    so and names one.
+    """
+    sizes = [*before]
+    dataset = Dataset.range(12).map(lambda n: np.full(sizes[n % 2], n)).pack(9, **options)
+    iterator, again = iter(dataset), iter(dataset)
+    next(iterator)
+    state = iterator.state_dict()
+    sizes[:] = after
+    with pytest.raises(FailedPreconditionError, match=r"Element \d+ .*on the same input only"):
+        again.load_state_dict(state)
+
+
+def test_documents_of_other_dtypes_are_refused() -> None:
+    """A document of another dtype than before is refused when a state is restored."""
+    kind = ["int64"]
+    dataset = Dataset.range(9).map(lambda n: np.full(5, n).astype(kind[0])).pack(9, bins=2)
+    iterator, again = iter(dataset), iter(dataset)
+    next(iterator)
+    state, kind[0] = iterator.state_dict(), "int8"
+    with pytest.raises(FailedPreconditionError, match=r"Element 1 .* is int8"):
+        again.load_state_dict(state)
 
 
 def test_one_long_document_does_not_hide_the_spec() -> None:

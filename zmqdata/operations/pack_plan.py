@@ -1,4 +1,4 @@
-"""Placing of documents in bins, by their lengths.
+"""Placing of documents in bins, by their lengths; and the reopening of restored bins.
 
 Everything here is a function of lengths and numbers. ``operations.packing`` pulls the
 documents, and fills rows.
@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from operator import add, ge, sub
 from typing import Any
+
+from zmqdata.errors import FailedPreconditionError
 
 Sizes = tuple[int, ...]
 """A number of tokens for each leaf."""
@@ -105,11 +107,31 @@ class Packer:
         return len(self.open_bins) - 1
 
     def put(self, number: int, segment: Segment) -> None:
-        """Put a segment into a bin that has room for it."""
-        found = self.open_bins[number]
+        """Put a segment into a bin.
+
+        Raises:
+            FailedPreconditionError: the bin has no room for it.
+        """
+        found, sizes = self.open_bins[number], sizes_of(segment)
+        room = difference(found.room, sizes)
+        if min(room) < 0:
+            raise changed(segment, f"has {sizes} tokens, and its row has room for {found.room}")
         found.segments.append(segment)
-        found.room = difference(found.room, difference(segment.stops, segment.starts))
-        self._rooms[number] = found.room[0]
+        found.room = room
+        self._rooms[number] = room[0]
+
+    def reopen(self, segments: list[Segment]) -> None:
+        """Open a bin with the segments that an open bin had.
+
+        Raises:
+            FailedPreconditionError: they are too long, or fill the bin: the documents
+                have other lengths now.
+        """
+        number = self.open()
+        for segment in segments:
+            self.put(number, segment)
+        if not all(self.open_bins[number].room):
+            raise changed(segments[-1], "fills its row, which was not full")
 
     def clear(self) -> int:
         """Remove all bins, and return the number of their segments."""
@@ -133,3 +155,23 @@ class Packer:
 
 def difference(first: Sizes, second: Sizes) -> Sizes:
     return tuple(map(sub, first, second))
+
+
+def sizes_of(segment: Segment) -> Sizes:
+    """Return the number of tokens of a segment, for each leaf.
+
+    Raises:
+        FailedPreconditionError: it has none: its document is shorter than it was.
+    """
+    sizes = difference(segment.stops, segment.starts)
+    if min(sizes) < 0 or not any(sizes):
+        raise changed(segment, f"has {segment.stops} tokens, of which {segment.starts} are packed")
+    return sizes
+
+
+def changed(segment: Segment, how: str) -> FailedPreconditionError:
+    """Return the error for a document that is not the one that a state tells of."""
+    return FailedPreconditionError(
+        f"Element {segment.number} of the input was in an open row when the state was taken, and "
+        f"now {how}: restore on the same input only"
+    )

@@ -12,17 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import accumulate
 from typing import Any, ClassVar
 
 import numpy as np
 
 from zmqdata.elements.casting import cast
-from zmqdata.elements.ragged import RaggedTensor, RaggedTensorSpec, array_of_rows
+from zmqdata.elements.ragged import RaggedTensor, RaggedTensorSpec, array_of_rows, concatenate
 from zmqdata.elements.shapes import dtype_name
 from zmqdata.elements.specs import ANY_OBJECT, NoneTensorSpec, TensorSpec, spec_of
-from zmqdata.elements.untyped import holds_untyped, is_untyped_spec
+from zmqdata.elements.unpadded import dtype_in_spec
+from zmqdata.elements.untyped import holds_untyped, is_untyped, is_untyped_spec
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError, WrongTypeError
 from zmqdata.failures.exceptions import FAILURES
 from zmqdata.iterators.base import ElementIterator, make_iterator
@@ -35,7 +36,7 @@ from zmqdata.iterators.stacking import stack_leaves
 from zmqdata.iterators.states import Bookmark, holds_bookmark, plain_state
 from zmqdata.iterators.trail import Trail
 from zmqdata.nodes.base import Infer, Unary, in_label, unless_infinite
-from zmqdata.operations.pack_plan import OpenBin, Packer, Segment, Sizes
+from zmqdata.operations.pack_plan import OpenBin, Packer, Segment, Sizes, sizes_of
 
 TOKENS = "tokens"
 """Name of an element that is an array."""
@@ -45,8 +46,11 @@ _INT32 = np.dtype(np.int32)
 _MARK_EVERY = 32
 ByLeaf = tuple[int | None, ...]
 """A value for each leaf that is packed; None: the leaf has none."""
-Content = tuple[list[Any], list[Any], list[Any]]
-"""Sequences and values of ``meta`` of a document, and the dtype and shape of each."""
+Content = tuple[list[Any], list[Any], list[str]]
+"""Sequences of a document, its values of ``meta`` with an axis of length 1 before their
+own axes, and the kind of each: a text of dtype and shape, empty if it fits every dtype
+(decision 0041).
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +82,11 @@ class Pack(Unary):
     operation: ClassVar[str] = "pack"
     batch_rows: ClassVar[None] = None
     restoring: ClassVar[str] = "pulls the sequences of the open bins again"
-    own_state: ClassVar[int] = 64
     state_growth: ClassVar[str] = "4 bytes for each sequence in the open bins"
+
+    @property
+    def state_bytes(self) -> int:
+        return 64 + 32 * len(self.names)
 
     @property
     def cardinality(self) -> int:
@@ -208,8 +215,22 @@ def sequence_of(name: str, leaf: Any) -> Any:
     """
     if type(leaf) is np.ndarray and leaf.ndim == 1 and leaf.dtype.kind in "biu":
         return leaf
+    if is_untyped(leaf):
+        return np.zeros(0, np.int64)
     check_tokens(name, spec_of(leaf), type(leaf))
     return array_of_rows(leaf)
+
+
+def rows_of_meta(name: str, value: Any) -> Any:
+    """Return an array with a single row, the value of a leaf of ``meta``.
+
+    Raises:
+        InvalidArgumentError: it is neither a single value nor an array.
+        TypeError: it is a masked array.
+    """
+    spec = spec_of(value)
+    check_meta(name, spec)
+    return array_of_rows(value)[None] if spec.shape else stack_leaves([value], name)
 
 
 def check_meta(name: str, leaf: Any) -> None:
@@ -281,6 +302,7 @@ class PackIterator(ElementIterator):
         self._document: Segment | None = None  # not placed to its end
         self._coming: Iterator[OpenBin] = iter(())
         self._ended = False
+        self._kinds: list[str] = []  # of the first document, which all others have
 
     def _oldest(self) -> int:
         # Bins are in the order in which they were opened, so of their first documents.
@@ -317,8 +339,9 @@ class PackIterator(ElementIterator):
         self._strand.place = self._own_place
         try:
             content = self._content(element)
-            self._check_alike(content[2])
-            is_left_out = self._is_left_out([*map(len, content[0])])
+            is_left_out = self._is_left_out(content)
+            if not is_left_out:
+                self._check_alike(content[2])
         except FAILURES as error:
             raise failure(self._node, error, f"element {number}") from error
         if not is_left_out:
@@ -353,45 +376,50 @@ class PackIterator(ElementIterator):
                 _, before, behind = self._marks_of(name, dtype)
                 if before or behind:
                     arrays[place] = np.concatenate([*before, arrays[place], *behind], dtype=dtype)
-        values = [leaves[name] for name in node.meta]
-        for name, value in zip(node.meta, values, strict=True):
-            check_meta(name, spec_of(value))
-        return _content_of(arrays, values)
+        return _content_of(arrays, [rows_of_meta(name, leaves[name]) for name in node.meta])
 
-    def _is_left_out(self, sizes: list[int]) -> bool:
+    def _is_left_out(self, content: Content) -> bool:
         """Return True if a document is left out, and count it."""
         overflow = self._node.overflow
-        if not any(sizes):
+        if not any(map(len, content[0])):
             self._count("empty")
             return True
-        for (name, length), size in zip(self._node.lengths, sizes, strict=True):
-            if size > length and overflow != "split":
-                if overflow == "error":
-                    raise too_long(name, size, length)
-                self._count("dropped" if overflow == "drop" else "truncated")
-                return overflow == "drop"
-        return False
+        excess = None if overflow == "split" else self._too_long(content)
+        if excess is None:
+            return False
+        if overflow == "error":
+            raise excess
+        self._count("dropped" if overflow == "drop" else "truncated")
+        return overflow == "drop"
+
+    def _too_long(self, content: Content) -> InvalidArgumentError | None:
+        """Return the error for a document that no row can hold, or None."""
+        for (name, length), array in zip(self._node.lengths, content[0], strict=True):
+            if len(array) > length:
+                return too_long(name, len(array), length)
+        return None
 
     def _placed(self, content: Content) -> Sizes:
         """Return the numbers of tokens of a document that are placed."""
         sizes = tuple(map(len, content[0]))
         return sizes if self._node.overflow == "split" else tuple(map(min, sizes, self._lengths))
 
-    def _check_alike(self, kinds: list[Any]) -> None:
-        """Raise if a document differs from the oldest document in a bin, which it may
-        join.
+    def _check_alike(self, kinds: list[str]) -> None:
+        """Raise if a document differs in a dtype or shape from the first document.
+        Remember the kinds of the first.
         """
-        if not self._packer.open_bins or kinds == self._packer.open_bins[0].segments[0].content[2]:
+        self._kinds = self._kinds or kinds
+        if kinds == self._kinds:
             return
         names = [*[name for name, _ in self._node.lengths], *self._node.meta]
-        known = self._packer.open_bins[0].segments[0].content[2]
-        for name, (dtype, *shape), (other, *shape_there) in zip(names, kinds, known, strict=True):
-            if (dtype, shape) != (other, shape_there):
+        for name, kind, first in zip(names, kinds, self._kinds, strict=True):
+            if kind and first and kind != first:
                 raise InvalidArgumentError(
-                    f"the leaf {name!r} has the dtype {dtype_name(dtype)} and the shape {shape}, "
-                    f"and a document that waits in a bin has {dtype_name(other)} and "
-                    f"{shape_there}, where None varies. Make them alike in a map() before pack()"
+                    f"the leaf {name!r} is {kind}, and was {first} in the first document, where "
+                    "None varies. All rows have one dtype: make the documents alike in a map() "
+                    "before pack(), for example with astype()"
                 )
+        self._kinds = [first or kind for first, kind in zip(self._kinds, kinds, strict=True)]
 
     # --- bins
 
@@ -418,7 +446,7 @@ class PackIterator(ElementIterator):
             for what, count in (("tokens", used), ("padded", length - used), ("room", length)):
                 self._count(what, count)
         for place, name in enumerate(node.meta):
-            made[name] = _joined([part.content[1][place] for part in segments], name)
+            made[name] = _joined([part.content[1][place] for part in segments])
         self._count("sequences", len(segments))
         self._count("bins")
         return made
@@ -430,29 +458,49 @@ class PackIterator(ElementIterator):
         held = [part for found in bins for part in found.segments]
         held += [replace(document)] if document is not None else []
         counts = [len(found.segments) for found in bins]
-        make, trail = partial(_packed_state, held, counts, self._ended), self._trail.state()
+        make = partial(_packed_state, held, counts, self._ended, self._kinds)
+        trail = self._trail.state()
         if not holds_bookmark(trail[1]):
             return make(trail)
         present = [self._trail.pulled, self._trail.source.state(), self._trail.pulled]
         return PackBookmark(partial(make, trail), partial(make, present))
 
     def restore(self, state: Any) -> None:
-        trail, packed, counts, begun, self._ended, contents = state
+        trail, packed, counts, begun, self._ended, contents, self._kinds = state
         numbers = [trail[0] + offset for offset in np.frombuffer(packed, "<i4").tolist()]
         found = {trail[0] + offset: _content_of(*from_plain(kept)) for offset, kept in contents}
-        again = self._trail.restore(trail, {*numbers} - found.keys())
-        found |= {number: self._content(again[number]) for number in {*numbers} - found.keys()}
+        lacking = {*numbers} - found.keys()
+        again = self._trail.restore(trail, lacking)
+        found |= {number: self._content_again(number, again[number]) for number in lacking}
         starts = {at: tuple(first) for at, *first in begun}
         segments = [
             Segment(number, starts.get(at, self._zeros), self._placed(found[number]), found[number])
             for at, number in enumerate(numbers)
         ]
         for count, end in zip(counts, accumulate(counts), strict=True):
-            number = self._packer.open()
-            for segment in segments[end - count : end]:
-                self._packer.put(number, segment)
+            self._packer.reopen(segments[end - count : end])
         for document in segments[sum(counts) :]:
+            sizes_of(document)
             self._place(document)
+
+    def _content_again(self, number: int, element: Any) -> Content:
+        """Return the content of a document that an open bin had.
+
+        Raises:
+            FailedPreconditionError: it cannot be packed now.
+        """
+        try:
+            content = self._content(element)
+            self._check_alike(content[2])
+            excess = self._too_long(content)
+            if excess is not None and self._node.overflow in ("error", "drop"):
+                raise excess
+        except FAILURES as error:
+            raise FailedPreconditionError(
+                f"Element {number} of the input was in an open row when the state was taken, and "
+                f"cannot be packed now: {error}. Restore on the same input only"
+            ) from error
+        return content
 
     def close(self) -> None:
         self._trail.source.close()
@@ -480,9 +528,11 @@ class PackBookmark(Bookmark):
                 raise error from None
 
 
-def _packed_state(held: list[Segment], counts: list[int], ended: bool, trail: list[Any]) -> Any:
-    """Return the state of a packing: the numbers of the documents held, and the
-    contents of those from before the place to which the input returns.
+def _packed_state(
+    held: list[Segment], counts: list[int], ended: bool, kinds: list[str], trail: list[Any]
+) -> Any:
+    """Return the state of a packing: the numbers of the documents held, the contents of
+    those from before the place to which the input returns, and the kinds of all.
     """
     offsets = [part.number - trail[0] for part in held]
     lost = {at: part.content for at, part in zip(offsets, held, strict=True) if at < 0}
@@ -493,19 +543,27 @@ def _packed_state(held: list[Segment], counts: list[int], ended: bool, trail: li
         [[at, *part.starts] for at, part in enumerate(held) if any(part.starts)],
         ended,
         [[at, to_plain((tuple(found[0]), tuple(found[1])))] for at, found in lost.items()],
+        kinds,
     ]
 
 
 def _content_of(arrays: Iterable[Any], values: Iterable[Any]) -> Content:
     arrays, values = [*arrays], [*values]
-    kinds: list[Any] = [(array.dtype, None) for array in arrays]
-    for spec in map(spec_of, values):
-        kinds.append((spec.dtype, *[None, *spec.shape[1:]][: len(spec.shape)]))
+    kinds = [_kind(array.dtype, (None,)) for array in arrays]
+    for rows in values:
+        _, *shape = rows.shape
+        kind = _kind(dtype_in_spec(rows), (None, *shape[1:])[: len(shape)])
+        kinds.append("" if is_untyped(rows) else kind)
     return arrays, values, kinds
 
 
-def _joined(values: list[Any], name: str) -> Any:
+@lru_cache(1024)
+def _kind(dtype: Any, shape: tuple[int | None, ...]) -> str:
+    return f"{dtype_name(dtype)} of shape {shape}"
+
+
+def _joined(values: list[Any]) -> Any:
     """Return the values of a leaf of ``meta``, for each segment."""
-    if isinstance(values[0], np.ndarray) and values[0].ndim:
-        return RaggedTensor.from_rows(values)
-    return stack_leaves(values, name)
+    if values[0].ndim == 1:
+        return concatenate(values)
+    return RaggedTensor.from_rows([rows[0] for rows in values])
