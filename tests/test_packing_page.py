@@ -29,10 +29,36 @@ def test_the_programs_run() -> None:
     used = sizes[1:].sum()
     assert (names["targets"][names["weights"]] == row["tokens"][1:][names["weights"]]).all()
     assert names["weights"].sum() == used - (len(sizes) - 1)
-    assert np.diff(names["cu_seqlens"]).tolist() == [*sizes[1:], *sizes[:1][sizes[:1] > 0]]
+    assert np.diff(names["cu_seqlens"]).tolist() == [*sizes[1:], sizes[0]]
     assert names["cost"](row) == sum(
         int(n) ** 2 for n in np.bincount(row["tokens_segment_ids"])[1:]
     )
+
+
+def test_the_programs_take_batches_and_several_leaves() -> None:
+    """Batches of rows with ``meta`` have tokens of shape ``[batch, length]``, on which
+    the program of the mask gives the mask of each row. ``cu_seqlens`` of a leaf has an
+    empty segment for a document that has no tokens there.
+    """
+    names: dict[str, Any] = {}
+    for program in PROGRAMS[:2]:
+        exec(compile(program, "page", "exec"), names)
+    [masking] = [program for program in PROGRAMS if "mask = " in program]
+    [cutting] = [program for program in PROGRAMS if "cu_seqlens = " in program]
+    batch = next(iter(names["batches"]))
+    assert batch["tokens"].shape == (8, 256)
+    masks = []
+    for segments in (batch["tokens_segment_ids"], *batch["tokens_segment_ids"]):
+        names["row"] = {"tokens_segment_ids": segments}
+        exec(compile(masking, "page", "exec"), names)
+        masks.append(names["mask"])
+    assert (masks[0] == np.stack(masks[1:])).all()
+    pairs = [{"a": np.arange(3), "b": np.arange(0)}, {"a": np.arange(2), "b": np.arange(4)}]
+    [row] = Dataset.from_list(pairs).pack({"a": 6, "b": 6})
+    names["segments"] = row["b_segment_ids"]
+    assert names["segments"].tolist() == [2, 2, 2, 2, 0, 0]
+    exec(compile(cutting, "page", "exec"), names)
+    assert np.diff(names["cu_seqlens"]).tolist() == [0, 4, 2]
 
 
 def test_all_counts_are_described() -> None:

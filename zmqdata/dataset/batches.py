@@ -187,9 +187,10 @@ class Batches(Transformations[D]):
         """Pack sequences of tokens side by side into rows of a fixed length.
 
         For each leaf ``x`` of ``length``, an element has ``x`` (its tokens),
-        ``x_segment_ids`` (1 for the first sequence of the row, 2 for the second, 0 for
-        padding) and ``x_positions`` (places within the document), of shape
-        ``[length]``, the latter two int32.
+        ``x_segment_ids`` (the number of each token's sequence in the row, from 1 on; 0
+        for padding) and ``x_positions`` (places within the document). Each has shape
+        ``[length]``; segment ids and positions are int32. The tokens have the dtype of
+        the first document, and documents of another dtype are errors.
 
         Args:
             length: number of tokens of a row: a number for the leaf ``"tokens"``, or a
@@ -197,23 +198,27 @@ class Batches(Transformations[D]):
                 leaves are arrays of integers or bools with a single axis, and may
                 differ in length.
             bins: with ``"first_fit"``, the number of rows that are filled at the same
-                time. More rows leave less padding, and hold more sequences.
-            policy: ``"first_fit"``: into the oldest open row with room; if none has,
-                the oldest comes out. ``"next_fit"``: a single row at a time, in
-                order. ``"concat"``: the same, and each document is cut where the row is
-                full. A row that is full comes out at once.
+                time. More rows leave less padding, and hold more sequences. Other
+                policies ignore it.
+            policy: ``"first_fit"``: into the oldest open row with room; if no row has
+                room, the oldest row is output and a new row is opened. ``"next_fit"``:
+                a single row at a time, in order. ``"concat"``: the same, and each
+                document is cut where the row is full. A row that is full comes out at
+                once.
             overflow: the fate of a document that is longer than a row: ``"error"`` (an
                 error for this document), ``"split"`` (pieces in several rows),
-                ``"truncate"`` (its beginning) or ``"drop"``. None: ``"error"``, and
-                with ``"concat"``, which takes no other, ``"split"``.
+                ``"truncate"`` (its beginning) or ``"drop"``. None: ``"error"``, or
+                ``"split"`` with ``"concat"``, which allows only this value.
             max_sequences: number of segments of a row at most.
             pad: value of the places that are left; a number, or a dict by leaf.
             bos: value put before each document; a number, a dict by leaf, or None.
             eos: value put behind each document, as ``bos``.
             meta: names of leaves of which a row has a value for each segment: an
-                array of single values, or a ``RaggedTensor`` of arrays.
+                array of single values, or a ``RaggedTensor`` of arrays. Rows then
+                differ, and ``ragged_batch`` makes batches of them in which the tokens
+                are ragged, too; ``to_tensor()`` gives these ``[batch, length]`` again.
             rest: ``"yield"``, or ``"drop"`` to leave out the rows that are open at the
-                end.
+                end of each repetition and task.
 
         Raises:
             InvalidArgumentError: a number is out of its range, or the elements are
@@ -230,9 +235,9 @@ class Batches(Transformations[D]):
         [4 4 4 4 0 0] [1 1 1 1 0 0] [0 1 2 3 0 0]
 
         Has no counterpart in tf.data. The names of the leaves are those of Grain's
-        packing. Documents without tokens are passed over. ``stats()`` counts them, and
-        what was dropped or truncated. With the service, each worker packs its own
-        sequences.
+        packing. Documents without tokens in every leaf are passed over. ``stats()``
+        counts them, and what was dropped or truncated. With the service, each task
+        packs its own sequences, before ``distribute``.
         """
         names = packed_lengths(length)
         word_of(("first_fit", "next_fit", "concat"))("policy", policy)
