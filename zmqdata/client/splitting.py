@@ -10,6 +10,7 @@ only its id lack the pipeline.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 
 from zmqdata import messages as m
@@ -28,6 +29,7 @@ from zmqdata.operations.mixing import Mix
 from zmqdata.operations.nested import FlatMap
 from zmqdata.operations.prefetch import Prefetch
 from zmqdata.operations.repeat import Repeat
+from zmqdata.operations.schedules import DueChoices
 from zmqdata.operations.selections import Shard, WithOptions
 from zmqdata.operations.shuffle import Shuffle
 from zmqdata.operations.unbatch import MapBatches
@@ -39,6 +41,8 @@ MOST_NAMES = 3
 """Maximum number of sources that a status names."""
 LONGEST_ORIGIN = 120
 """Maximum number of characters by which a status names a dataset."""
+LONGEST_WEIGHTS = 1000
+"""Maximum number of characters of weights; a digest stands for longer ones."""
 
 
 def check_splitting(node: Node, policy: ShardingPolicy, num_tasks: int | None = None) -> None:
@@ -94,7 +98,22 @@ def units_of(node: Node, sources: Sequence[SplitSource]) -> m.DatasetUnits:
     made = [getattr(getattr(one, "function", None), DATASET_NAME, "") for one in every_node(node)]
     read = [*filter(None, made)][:1] or [one.label.partition(" at ")[0] for one in found]
     origin = ", ".join(filter(None, [node.site, *read[:MOST_NAMES]]))
-    return m.DatasetUnits(node.batch_rows, splits, origin[:LONGEST_ORIGIN], consumers_of(node))
+    return m.DatasetUnits(
+        node.batch_rows, splits, origin[:LONGEST_ORIGIN], consumers_of(node), _weights_of(node)
+    )
+
+
+def _weights_of(node: Node) -> str:
+    """Return the weights of all mixtures as text."""
+    text = " ".join(
+        f"from {start}: {dict(zip(mix.names, rates, strict=True))}"
+        for mix in every_node(node)
+        if isinstance(mix, Mix) and isinstance(mix.choices, DueChoices)
+        for start, rates in mix.choices.weights
+    )
+    if len(text) <= LONGEST_WEIGHTS:
+        return text
+    return f"{text[:LONGEST_WEIGHTS]}... ({hashlib.sha256(text.encode()).hexdigest()[:16]})"
 
 
 def check_losses(losses: m.SplitLosses, policy: ShardingPolicy, num_tasks: int | None) -> None:

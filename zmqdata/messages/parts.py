@@ -150,6 +150,8 @@ class DatasetUnits(Discreet, frozen=True):
     """Number of consumers among whom the pipeline deals its elements, step by step;
     None: any number.
     """
+    weights: str = ""
+    """Weights of its mixtures, which are no part of the fingerprint."""
 
 
 class DatasetDescription(Discreet, frozen=True):

@@ -114,6 +114,18 @@ def test_an_empty_dataset_fails_the_job(service: WatchedService) -> None:
         numbers(read)
 
 
+def test_readers_of_one_job_have_the_same_weights(service: WatchedService) -> None:
+    """A reader with other weights is refused while others read the job, and the error
+    has both.
+    """
+    named = {"job_name": "mixed", "max_outstanding_requests": 4}
+    first = iter(service.read(mixed(), **named))
+    next(first)
+    another = iter(service.read(mixed(weights={"a": 1, "b": 1, "c": 1}, reweight=True), **named))
+    with pytest.raises(InvalidArgumentError, match=r"weights of mix.*'a': 6.*got.*'a': 1"):
+        next(another)
+
+
 def test_names_arrive(service: WatchedService) -> None:
     """Elements come with the names of their datasets."""
     read = service.read(mixed(stop="once", names=True))

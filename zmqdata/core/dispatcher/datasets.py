@@ -104,7 +104,7 @@ class Datasets:
             )
             self.out.refuse(peer, ask.request, InvalidArgumentError, text)
             return
-        elif found in known and known[found].fingerprint != ask.description.fingerprint:
+        elif found in known and _content(known[found]) != _content(ask.description):
             text = (
                 f"dataset {found} is registered again with other content, which is "
                 "ignored: the first one stays"
@@ -290,6 +290,10 @@ def _structure_difference(one: m.DatasetDescription, other: m.DatasetDescription
     if None in (one.element_spec, other.element_spec):
         del pairs[0]  # a spec that is unknown on one side cannot differ
     return " ".join(f"existing {name}: <{a}>; got <{b}>." for name, a, b in pairs if a != b)
+
+
+def _content(one: m.DatasetDescription) -> tuple[str, str]:
+    return one.fingerprint, one.units.weights
 
 
 def _size(description: m.DatasetDescription) -> int:

@@ -227,6 +227,7 @@ class Admission:
             ("compression", existing.compression, asked.compression),
             ("save", *("none" if one.save is None else one.save.path for one in (existing, asked))),
             ("dataset", *self._dataset_labels(existing.dataset_id, asked.dataset_id)),
+            ("weights of mix()", *self._weights(existing.dataset_id, asked.dataset_id)),
             (_ORDER, *self._kept_orders(existing.dataset_id, asked.dataset_id)),
         ]
         told = [
@@ -235,6 +236,10 @@ class Admission:
             if one != other
         ]
         return mismatch + " ".join(told)
+
+    def _weights(self, existing: str, asked: str) -> tuple[str, str]:
+        known, other = (self.state.datasets[dataset_id] for dataset_id in (existing, asked))
+        return known.units.weights, other.units.weights
 
     def _kept_orders(self, existing: str, asked: str) -> tuple[str, str]:
         """Return what two programs have drawn once for the orders of their datasets.
