@@ -1,8 +1,8 @@
 """Dealing of elements by cost: into batches of nearly equal cost, and steps of such
 batches, each for a consumer.
 
-Everything here is a function of costs and a seed. ``operations.balancing`` pulls the
-elements, and holds them.
+Dealing is a function of costs and a seed. ``operations.balancing`` pulls the elements;
+a ``Collection`` holds those of a window.
 
 Decision 0059.
 """
@@ -10,6 +10,7 @@ Decision 0059.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heapreplace
@@ -21,6 +22,7 @@ import numpy as np
 from zmqdata.elements.tensors import as_stackable
 from zmqdata.errors import WrongTypeError
 from zmqdata.iterators.draws import RawDraws
+from zmqdata.iterators.tuning import byte_size
 from zmqdata.peeking import shown
 
 Costs: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
@@ -39,7 +41,16 @@ FILLED = 0.97
 then equal without a further step.
 """
 
-
+MOST_BYTES = 256 << 20
+"""Bytes of elements from which on a window ends early."""
+MOST_ELEMENTS = 100_000
+"""Number of elements from which on a window ends early."""
+_MEASURED = 32
+"""Every n-th element is measured, and each element as long as they are large."""
+_LARGE = 1 << 16
+"""Bytes of a large element."""
+_NOT_FULL = 0.99
+"""Most share of a window that has less than a step."""
 _EXACT = 1 << 53
 """Sum of costs below which each is finite, and a float if it is an integer."""
 
@@ -342,3 +353,77 @@ def step_costs(costs: Costs, steps: list[Step], most: float | None = None) -> St
         filled=0.0 if most is None else float(sums[sums <= most].sum()),
         room=0.0 if most is None else float(most * (sums <= most).sum()),
     )
+
+
+class Collection:
+    """The elements of a window.
+
+    Args:
+        rules: rules of dealing them.
+
+    Attributes:
+        numbers: numbers of the elements in the input.
+        elements: the elements; None for those that have left.
+        costs: their costs; -1 if unknown.
+        share: share of the window that they fill, 1 if it has all of its elements or
+            ends early.
+        first: number of the oldest of them.
+    """
+
+    def __init__(self, rules: BalanceRules) -> None:
+        self._least, self._whole = rules.least, rules.whole
+        self._is_counted = rules.max_cost is None
+        self._most = math.inf if rules.max_cost is None else rules.max_cost
+        self.numbers: list[int] = []
+        self.elements: list[Any] = []
+        self.costs: list[float] = []
+        self.share = 0.0
+        self.first = sys.maxsize
+        self._cost = self._bytes = 0.0
+        self._size = 0
+
+    def room(self, due: float) -> int:
+        """Return the number of elements that may be added together to reach a share of
+        the window.
+        """
+        count = len(self.elements)
+        if self._is_measured(count):
+            return 1
+        left = due * self._whole - (count if self._is_counted else self._cost)
+        # Never more than one at a time would be: what is pulled follows from the state.
+        most = math.ceil(round(left, 6)) if self._is_counted else int(left / self._most)
+        return max(1, min(_MEASURED - count % _MEASURED, most, MOST_ELEMENTS - count))
+
+    def _is_measured(self, count: int) -> bool:
+        return self._size >= _LARGE or not count % _MEASURED
+
+    def add(self, numbers: Sequence[int], elements: Sequence[Any], costs: Sequence[float]) -> None:
+        """Add elements with their numbers and costs, at most as many as there is
+        ``room`` for.
+        """
+        if self._is_measured(len(self.elements)):
+            self._size = byte_size(elements[0])
+        self.numbers += numbers
+        self.elements += elements
+        self.costs += costs
+        count = len(self.elements)
+        self.first = min(self.first, *numbers)
+        self._bytes += self._size * len(elements)
+        if self._is_counted:
+            share = count / self._whole
+        else:
+            for cost in costs:
+                self._cost += min(cost, self._most)
+            share = self._cost / self._whole
+        if count < self._least:
+            share = min(share, _NOT_FULL)
+        elif self._bytes >= MOST_BYTES or count >= MOST_ELEMENTS:
+            share = 1.0
+        self.share = share
+
+    def taken(self, places: list[int]) -> list[Any]:
+        """Return the elements of a batch, which leave."""
+        elements = [self.elements[place] for place in places]
+        for place in places:
+            self.elements[place] = None
+        return elements

@@ -25,7 +25,7 @@ from zmqdata.elements.specs import (
     with_leading_axis,
     with_leading_length,
 )
-from zmqdata.errors import InvalidArgumentError, WrongTypeError
+from zmqdata.errors import FailedPreconditionError, InvalidArgumentError, WrongTypeError
 from zmqdata.failures.exceptions import FAILURES
 from zmqdata.iterators.base import ElementIterator, make_iterator
 from zmqdata.iterators.calling import call, failure, is_end
@@ -33,12 +33,12 @@ from zmqdata.iterators.context import Context, mixed_seed
 from zmqdata.iterators.inference import spec_by_running, spec_of_elements
 from zmqdata.iterators.inputs import input_iterator
 from zmqdata.iterators.stacking import stack
-from zmqdata.iterators.trail import Trail
-from zmqdata.iterators.tuning import byte_size
+from zmqdata.iterators.trail import Again, Trail
 from zmqdata.nodes.base import IN_LABEL, Infer, Unary, known_spec, unless_infinite
 from zmqdata.operations.balance_plan import (
     BalanceRules,
     Batch,
+    Collection,
     are_costs,
     as_cost,
     shuffled,
@@ -47,18 +47,8 @@ from zmqdata.operations.balance_plan import (
 from zmqdata.operations.batch import BatchMaker, ragged_axes, ragged_rows
 from zmqdata.operations.mapping import Collate
 
-MOST_BYTES = 256 << 20
-"""Bytes of elements from which on a window ends early."""
-MOST_ELEMENTS = 100_000
-"""Number of elements from which on a window ends early."""
-_MEASURED = 32
-"""Every n-th element is measured, and each element as long as they are large."""
-_LARGE = 1 << 16
-"""Bytes of a large element."""
 _MARK_EVERY, _MARKED_STEPS = 32, 4
 """Minimum number of elements, and number of steps, between two noted states."""
-_NOT_FULL = 0.99
-"""Most share of a window that has less than a step."""
 _MOST_NAMED = 8
 """Number of elements of a batch that an error names."""
 _BEGIN = 1 << 31
@@ -197,80 +187,6 @@ class Unusable:
 
     error: BaseException
     """The failure."""
-
-
-class Collection:
-    """The elements of a window.
-
-    Args:
-        rules: rules of dealing them.
-
-    Attributes:
-        numbers: numbers of the elements in the input.
-        elements: the elements; None for those that have left.
-        costs: their costs; -1 if unknown.
-        share: share of the window that they fill, 1 if it has all of its elements or
-            ends early.
-        first: number of the oldest of them.
-    """
-
-    def __init__(self, rules: BalanceRules) -> None:
-        self._least, self._whole = rules.least, rules.whole
-        self._is_counted = rules.max_cost is None
-        self._most = math.inf if rules.max_cost is None else rules.max_cost
-        self.numbers: list[int] = []
-        self.elements: list[Any] = []
-        self.costs: list[float] = []
-        self.share = 0.0
-        self.first = sys.maxsize
-        self._cost = self._bytes = 0.0
-        self._size = 0
-
-    def room(self, due: float) -> int:
-        """Return the number of elements that may be added together to reach a share of
-        the window.
-        """
-        count = len(self.elements)
-        if self._is_measured(count):
-            return 1
-        left = due * self._whole - (count if self._is_counted else self._cost)
-        # Never more than one at a time would be: what is pulled follows from the state.
-        most = math.ceil(round(left, 6)) if self._is_counted else int(left / self._most)
-        return max(1, min(_MEASURED - count % _MEASURED, most, MOST_ELEMENTS - count))
-
-    def _is_measured(self, count: int) -> bool:
-        return self._size >= _LARGE or not count % _MEASURED
-
-    def add(self, numbers: Sequence[int], elements: Sequence[Any], costs: Sequence[float]) -> None:
-        """Add elements with their numbers and costs, at most as many as there is
-        ``room`` for.
-        """
-        if self._is_measured(len(self.elements)):
-            self._size = byte_size(elements[0])
-        self.numbers += numbers
-        self.elements += elements
-        self.costs += costs
-        count = len(self.elements)
-        self.first = min(self.first, *numbers)
-        self._bytes += self._size * len(elements)
-        if self._is_counted:
-            share = count / self._whole
-        else:
-            for cost in costs:
-                self._cost += min(cost, self._most)
-            share = self._cost / self._whole
-        if count < self._least:
-            share = min(share, _NOT_FULL)
-        elif self._bytes >= MOST_BYTES or count >= MOST_ELEMENTS:
-            share = 1.0
-        self.share = share
-
-    def taken(self, places: list[int]) -> list[Any]:
-        """Return the elements of a batch, which leave."""
-        elements = [self.elements[place] for place in places]
-        for place in places:
-            self.elements[place] = None
-        return elements
 
 
 @make_iterator.register(Balance)
@@ -430,19 +346,34 @@ class BalanceIterator(ElementIterator):
             self._next.add(numbers, elements, raws)
             return
         for number, element, raw in zip(numbers, elements, raws, strict=True):
-            failed = element
-            if type(element) is not Unusable:
-                try:
-                    if type(raw) is Unusable:
-                        raise raw.error
-                    cost = as_cost(raw)
-                    if cost <= self._most or not self._is_left_out(cost):
-                        self._next.add([number], [element], [cost])
-                    continue
-                except FAILURES as error:
-                    failed = Unusable(failure(self._node, error, f"element {number}"))
-                    failed.error.__cause__ = error
-            self._failed.append((number, failed))
+            cost = self._cost_of(number, element, raw)
+            if type(cost) is Unusable:
+                self._failed.append((number, cost))
+            elif cost is not None:
+                self._next.add([number], [element], [cost])
+
+    def _cost_of(self, number: int, element: Any, raw: Any) -> Any:
+        """Return the cost of an element, or its failure; None if it is left out.
+
+        Args:
+            number: number of the element.
+            element: the element.
+            raw: what ``_raw`` returned for it.
+        """
+        if type(element) is Unusable:
+            return element
+        try:
+            if type(raw) is Unusable:
+                raise raw.error
+            cost = as_cost(raw)
+            return cost if cost <= self._most or not self._is_left_out(cost) else None
+        except FAILURES as error:
+            return self._failure_of(number, error)
+
+    def _failure_of(self, number: int, error: BaseException) -> Unusable:
+        failed = Unusable(failure(self._node, error, f"element {number}"))
+        failed.error.__cause__ = error
+        return failed
 
     def _is_left_out(self, cost: float) -> bool:
         """Return True if an element above ``max_cost`` is left out, and count it.
@@ -558,11 +489,16 @@ class BalanceIterator(ElementIterator):
                 self._planned.append([])
             self._planned[-1].append(place)
             window.numbers.append(first + (packed & ~_BEGIN))
-        waiting = [first + offset for offset in np.frombuffer(collected + failed, "<u4").tolist()]
-        found = self._trail.restore(trail, {*window.numbers, *waiting})
+        waiting, pending = (
+            [first + offset for offset in np.frombuffer(packed, "<u4").tolist()]
+            for packed in (collected, failed)
+        )
+        found = self._trail.restore(trail, {*window.numbers, *waiting, *pending})
         window.elements = [found[number] for number in window.numbers]
         window.costs = [-1.0] * len(window.elements)
         window.first = min(window.numbers, default=sys.maxsize)
+        for number in pending:
+            self._failed.append((number, self._failed_again(number, found)))
         while waiting:
             numbers = waiting[: self._next.room(1.0)]
             elements = [
@@ -571,6 +507,22 @@ class BalanceIterator(ElementIterator):
             ]
             self._keep(numbers, elements, self._raws(elements))
             del waiting[: len(numbers)]
+
+    def _failed_again(self, number: int, found: Again) -> Unusable:
+        """Return the failure of an element that failed before the state was taken, and
+        still has to take a place, also if it does not fail now.
+        """
+        if number in found.failed:
+            return Unusable(found.failed[number])
+        element = found[number]
+        failed = self._cost_of(number, element, self._raw(element))
+        if type(failed) is Unusable:
+            return failed
+        text = (
+            "it failed when the state was taken, and does not fail now. Its error takes the "
+            "place of a batch, as it would have then"
+        )
+        return self._failure_of(number, FailedPreconditionError(text))
 
     def close(self) -> None:
         self._trail.source.close()
