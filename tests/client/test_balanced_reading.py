@@ -43,10 +43,14 @@ WHOLE: list[Step] = [
     lambda ds: ds.take(8).skip(4),
     lambda ds: ds.take(-1),
     lambda ds: ds.repeat(1),
+    lambda ds: unordered(ds.map(lambda x: x, num_parallel_calls=2, deterministic=True)),
+    lambda ds: unordered(ds.map(lambda x: x)),
 ]
 TORN: list[tuple[str, Step]] = [
     ("map", lambda ds: ds.map(lambda x: x, on_error="skip")),
     ("map", lambda ds: ds.map(lambda x: x, num_parallel_calls=2, deterministic=False)),
+    ("map", lambda ds: unordered(ds.map(lambda x: x, num_parallel_calls=2))),
+    ("map", lambda ds: unordered(ds).map(lambda x: x, num_parallel_calls=2)),
     ("take", lambda ds: ds.take(6)),
     ("skip", lambda ds: ds.skip(1)),
     ("repeat", lambda ds: ds.repeat(2)),

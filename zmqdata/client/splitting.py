@@ -19,6 +19,7 @@ from zmqdata.client.pairing import lost_partners, over_splits
 from zmqdata.config.settings import warn_user
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.nodes.base import Node, every_node, source_nodes
+from zmqdata.nodes.options import Options, is_ordered, options_of
 from zmqdata.nodes.parts import is_single, part_of, split_sources
 from zmqdata.operations.balancing import Balance
 from zmqdata.operations.batch import Batch
@@ -267,8 +268,9 @@ def check_steps(node: Node, policy: ShardingPolicy | None = None) -> None:
     if balance is None:
         return
     width, current = 1 if balance.steps else balance.num_consumers, node
+    options = options_of(node)
     while current is not balance:
-        reason = _tears(current, balance, width)
+        reason = _tears(current, balance, width, options)
         if reason:
             raise InvalidArgumentError(
                 f"{current.label} stands between {balance.label} and distribute(), and {reason}. "
@@ -283,7 +285,7 @@ def check_steps(node: Node, policy: ShardingPolicy | None = None) -> None:
         )
 
 
-def _tears(node: Node, balance: Balance, width: int) -> str:
+def _tears(node: Node, balance: Balance, width: int, options: Options) -> str:
     """Return why a node behind ``balance`` tears its steps; "" if it does not."""
     if isinstance(node, (Take, Skip)):
         whole = not selects(node) or node.count % width == 0
@@ -293,6 +295,6 @@ def _tears(node: Node, balance: Balance, width: int) -> str:
         rest = "a pass may end with less than a step, before the next one begins. Pass "
         return "" if whole else f"{rest}drop_remainder=True to balance(), or repeat before it"
     is_whole = isinstance(node, (Map, Prefetch, WithOptions)) and node.is_one_to_one
-    if is_whole and node.is_deterministic:
+    if is_whole and is_ordered(node, options):
         return ""
     return "may change which batches make a step"

@@ -12,7 +12,7 @@ from zmqdata.elements.specs import INFINITE_CARDINALITY, NoneTensorSpec, TensorS
 from zmqdata.errors import UnimplementedError
 from zmqdata.files.paths import is_url, shown_url
 from zmqdata.nodes.base import Node, every_node
-from zmqdata.nodes.options import options_of
+from zmqdata.nodes.options import is_ordered, options_of
 from zmqdata.pipelines.fingerprints import nodes_in_order
 from zmqdata.pipelines.weighing import carried
 from zmqdata.splits import ChunkSplits, FileSplits, SplitSource
@@ -94,8 +94,8 @@ def describe(node: Node) -> Description:
     """
     known = known_specs(node)
     every = every_node(node)
-    may_differ = options_of(node).deterministic is False
-    loose = {id(inner): inner.label for inner in every if not _is_ordered(inner, may_differ)}
+    options = options_of(node)
+    loose = {id(inner): inner.label for inner in every if not is_ordered(inner, options)}
     lines = tree_lines(
         node,
         lambda inner: (
@@ -118,15 +118,6 @@ def describe(node: Node) -> Description:
     if carries := carried(node):
         lines.append(f"carries: {carries}")
     return Description("\n".join(lines))
-
-
-def _is_ordered(node: Node, may_differ: bool) -> bool:
-    """Return True if the order of a node's elements is fixed. An operation without its
-    own setting follows the options.
-    """
-    return node.is_deterministic and not (
-        may_differ and getattr(node, "deterministic", True) is None
-    )
 
 
 def _facts(node: Node, spec: str, is_loose: bool) -> str:

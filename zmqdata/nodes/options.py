@@ -201,6 +201,18 @@ class Options(OptionGroup):
         return Options, (self.settings,)
 
 
+def is_ordered(node: Node, options: Options) -> bool:
+    """Return True if the order of a node's elements is fixed. An operation without its
+    own setting follows the options.
+
+    Args:
+        node: the node.
+        options: the options of the pipeline that it is part of.
+    """
+    follows = getattr(node, "deterministic", True) is None
+    return node.is_deterministic and not (follows and options.deterministic is False)
+
+
 def options_of(node: Node) -> Options:
     """Return the options of a pipeline, merged from all its parts; later options win.
 
