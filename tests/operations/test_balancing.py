@@ -495,6 +495,58 @@ def test_windows_end_early(monkeypatch: pytest.MonkeyPatch) -> None:
     check_iterator(large.balance(2, cost=len, batch_size=1))
 
 
+@pytest.mark.parametrize("share", [0.05, 0.5])
+def test_windows_of_mixed_sizes(share: float) -> None:
+    """A window ends at its bound of bytes, whatever the sizes of single elements are,
+    and the next one is then pulled step by step.
+    """
+    sizes = np.where(np.random.default_rng(0).random(20_000) < share, 8 << 20, 100)
+    pulled: list[int] = []
+
+    def untouched(n: Any) -> Any:
+        pulled.append(int(sizes[int(n)]))
+        return np.empty(pulled[-1], np.uint8)
+
+    dataset = Dataset.range(20_000).map(untouched).balance(2, cost=len, batch_size=4, window=10**6)
+    iterator = iter(dataset)
+    next(iterator)
+    assert balance_plan.MOST_BYTES <= sum(pulled) < balance_plan.MOST_BYTES + (8 << 20)
+    steps = len(pulled) // 8
+    for _ in range(3):
+        before = sum(pulled)
+        for _ in range(2):
+            next(iterator)
+        assert sum(pulled) - before <= balance_plan.MOST_BYTES // steps + (8 << 20)
+
+
+def test_an_interrupted_cost_loses_nothing() -> None:
+    """An interrupt within ``cost`` loses no element, in this iterator and in one
+    restored from its state.
+    """
+    due = [True]
+
+    def cost(x: Any) -> float:
+        if int(x) == 20 and due:
+            due.clear()
+            raise KeyboardInterrupt
+        return float(x)
+
+    dataset = Dataset.range(40).balance(2, cost=cost, batch_size=2, window=4)
+    iterator, found = iter(dataset), list[int]()
+
+    def read() -> None:
+        for batch in iterator:
+            found.extend(batch.tolist())
+
+    with pytest.raises(KeyboardInterrupt):
+        read()
+    again = iter(dataset)
+    again.load_state_dict(iterator.state_dict())
+    for one in (iterator, again):
+        rest = [x for batch in one for x in batch.tolist()]
+        assert sorted(found + rest) == [*range(40)]
+
+
 def test_the_order_follows_from_the_seed() -> None:
     """A seed fixes the order of steps and batches, another seed draws another, and each
     task its own.

@@ -22,7 +22,6 @@ import numpy as np
 from zmqdata.elements.tensors import as_stackable
 from zmqdata.errors import WrongTypeError
 from zmqdata.iterators.draws import RawDraws
-from zmqdata.iterators.tuning import byte_size
 from zmqdata.peeking import shown
 
 Costs: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
@@ -45,10 +44,8 @@ MOST_BYTES = 256 << 20
 """Bytes of elements from which on a window ends early."""
 MOST_ELEMENTS = 100_000
 """Number of elements from which on a window ends early."""
-_MEASURED = 32
-"""Every n-th element is measured, and each element as long as they are large."""
-_LARGE = 1 << 16
-"""Bytes of a large element."""
+_AT_ONCE = 32
+"""Maximum number of elements that are pulled together."""
 _NOT_FULL = 0.99
 """Most share of a window that has less than a step."""
 _EXACT = 1 << 53
@@ -365,61 +362,64 @@ class Collection:
         numbers: numbers of the elements in the input.
         elements: the elements; None for those that have left.
         costs: their costs; -1 if unknown.
-        share: share of the window that they fill, 1 if it has all of its elements or
-            ends early.
+        sizes: their bytes.
+        share: share of the window that they fill, by the bound that they are nearest
+            to: elements or costs of the window, ``MOST_ELEMENTS`` and ``MOST_BYTES``.
         first: number of the oldest of them.
     """
 
     def __init__(self, rules: BalanceRules) -> None:
-        self._least, self._whole = rules.least, rules.whole
-        self._is_counted = rules.max_cost is None
-        self._most = math.inf if rules.max_cost is None else rules.max_cost
+        self._least = rules.least
+        self._most = rules.max_cost
+        self._whole = math.inf if self._most is None else rules.whole
+        self._most_elements = MOST_ELEMENTS
+        if self._most is None:
+            self._most_elements = min(MOST_ELEMENTS, int(rules.whole))
         self.numbers: list[int] = []
         self.elements: list[Any] = []
         self.costs: list[float] = []
+        self.sizes: list[int] = []
         self.share = 0.0
         self.first = sys.maxsize
-        self._cost = self._bytes = 0.0
-        self._size = 0
+        self._cost = 0.0
+        self._bytes = 0
 
     def room(self, due: float) -> int:
         """Return the number of elements that may be added together to reach a share of
-        the window.
+        the window, unless their bytes do earlier.
         """
-        count = len(self.elements)
-        if self._is_measured(count):
-            return 1
-        left = due * self._whole - (count if self._is_counted else self._cost)
         # Never more than one at a time would be: what is pulled follows from the state.
-        most = math.ceil(round(left, 6)) if self._is_counted else int(left / self._most)
-        return max(1, min(_MEASURED - count % _MEASURED, most, MOST_ELEMENTS - count))
+        most = math.ceil(round(due * self._most_elements - len(self.elements), 6))
+        if self._most is not None:
+            most = min(most, int((due * self._whole - self._cost) / self._most))
+        return max(1, min(_AT_ONCE, most))
 
-    def _is_measured(self, count: int) -> bool:
-        return self._size >= _LARGE or not count % _MEASURED
-
-    def add(self, numbers: Sequence[int], elements: Sequence[Any], costs: Sequence[float]) -> None:
-        """Add elements with their numbers and costs, at most as many as there is
-        ``room`` for.
+    def room_in_bytes(self, due: float) -> float:
+        """Return the number of bytes that may be added to reach a share of the
+        window.
         """
-        if self._is_measured(len(self.elements)):
-            self._size = byte_size(elements[0])
+        return due * MOST_BYTES - self._bytes
+
+    def add(
+        self,
+        numbers: Sequence[int],
+        elements: Sequence[Any],
+        costs: Sequence[float],
+        sizes: Sequence[int],
+    ) -> None:
+        """Add elements with their numbers, costs and bytes."""
         self.numbers += numbers
         self.elements += elements
         self.costs += costs
-        count = len(self.elements)
+        self.sizes += sizes
         self.first = min(self.first, *numbers)
-        self._bytes += self._size * len(elements)
-        if self._is_counted:
-            share = count / self._whole
-        else:
+        self._bytes += sum(sizes)
+        if self._most is not None:
             for cost in costs:
                 self._cost += min(cost, self._most)
-            share = self._cost / self._whole
-        if count < self._least:
-            share = min(share, _NOT_FULL)
-        elif self._bytes >= MOST_BYTES or count >= MOST_ELEMENTS:
-            share = 1.0
-        self.share = share
+        count = len(self.elements)
+        share = max(count / self._most_elements, self._bytes / MOST_BYTES, self._cost / self._whole)
+        self.share = share if count >= self._least else min(share, _NOT_FULL)
 
     def taken(self, places: list[int]) -> list[Any]:
         """Return the elements of a batch, which leave."""

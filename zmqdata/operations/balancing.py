@@ -10,7 +10,6 @@ import math
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -34,8 +33,10 @@ from zmqdata.iterators.inference import spec_by_running, spec_of_elements
 from zmqdata.iterators.inputs import input_iterator
 from zmqdata.iterators.stacking import stack
 from zmqdata.iterators.trail import Again, Trail
+from zmqdata.iterators.tuning import byte_size
 from zmqdata.nodes.base import IN_LABEL, Infer, Unary, known_spec, unless_infinite
 from zmqdata.operations.balance_plan import (
+    MOST_ELEMENTS,
     BalanceRules,
     Batch,
     Collection,
@@ -92,8 +93,10 @@ class Balance(Unary):
 
     @property
     def state_bytes(self) -> int:
-        steps = 0 if self.batch_size is None else self.window + 1
-        return 64 + 4 * steps * self.rules.least
+        if self.batch_size is None:
+            return 64
+        step = self.rules.least
+        return 64 + 4 * (step + max(step, min(MOST_ELEMENTS, self.window * step)))
 
     def batches_of(self, count: int) -> int:
         """Return the number of elements that it makes of ``count`` elements, if each
@@ -231,12 +234,16 @@ class BalanceIterator(ElementIterator):
         self._windows = 0  # windows planned so far
         self._waiting = 0  # first elements in collection that an earlier window left
         self._ended = False
+        self._pulled: tuple[int, list[Any], list[int]] = 0, [], []  # not collected yet
 
     def _oldest(self) -> int:
-        first = self._window.first if self._planned else self._trail.pulled
-        return min(first, self._next.first, *[number for number, _ in self._failed])
+        firsts = [self._window.first] if self._planned else []
+        firsts += self._pulled[:1] if self._pulled[1] else []
+        firsts += [number for number, _ in self._failed]
+        return min(self._trail.pulled, self._next.first, *firsts)
 
     def __next__(self) -> Any:
+        self._keep_pulled()
         self._collect()
         width = self._rules.consumers
         if self._failed:
@@ -259,7 +266,7 @@ class BalanceIterator(ElementIterator):
             for place, element in zip(places, window.taken(places), strict=True):
                 cost = window.costs[place]
                 raw = cost if cost >= 0 else self._raw(element)
-                self._keep([window.numbers[place]], [element], [raw])
+                self._keep([window.numbers[place]], [element], [raw], [window.sizes[place]])
         elif self._failing:
             self._failing -= 1
         raise self._failed.popleft()[1].error
@@ -297,35 +304,45 @@ class BalanceIterator(ElementIterator):
         following = self._next
         while following.share < due and count and not self._ended:
             size = min(count, following.room(due))
-            self._pull_some(size)
+            self._pull_some(size, following.room_in_bytes(due))
             count -= size
             if len(self._failed) >= most:
                 break
 
-    def _pull_some(self, size: int) -> None:
-        trail, elements = self._trail, list[Any]()
-        first, pull = trail.pulled, trail.pull
+    def _pull_some(self, size: int, room_in_bytes: float) -> None:
+        trail, pull = self._trail, self._trail.pull
+        elements, sizes = list[Any](), list[int]()
+        self._pulled = trail.pulled, elements, sizes
         try:
             for _ in range(size):
                 try:
-                    elements.append(pull())
+                    element = pull()
                 except Exception as error:
                     if is_end(error):
                         raise
                     elements.append(Unusable(error))
+                    sizes.append(0)
+                    break
+                elements.append(element)
+                sizes.append(byte_size(element))
+                room_in_bytes -= sizes[-1]
+                if room_in_bytes <= 0:
                     break
         except StopIteration:
             self._ended = True
         finally:
             self._strand.place = self._own_place
-            self._keep(range(first, first + len(elements)), elements, self._raws(elements))
+            self._keep_pulled()
 
-    def _raws(self, elements: list[Any]) -> list[Any]:
-        name = self._node.cost
-        if isinstance(name, str):
-            with suppress(Exception):  # an element that has failed, or is no dict
-                return [len(element[name]) for element in elements]
-        return [*map(self._raw, elements)]
+    def _keep_pulled(self) -> None:
+        """Collect the elements that were pulled last. If an interrupt ends a cost
+        function, they wait for the next call.
+        """
+        first, elements, sizes = self._pulled
+        if elements:
+            numbers, raws = range(first, first + len(elements)), [*map(self._raw, elements)]
+            self._pulled = first, [], []
+            self._keep(numbers, elements, raws, sizes)
 
     def _raw(self, element: Any) -> Any:
         """Return what the cost function returns for an element, or its failure."""
@@ -334,23 +351,30 @@ class BalanceIterator(ElementIterator):
         except FAILURES as error:
             return Unusable(error)
 
-    def _keep(self, numbers: Sequence[int], elements: Sequence[Any], raws: Sequence[Any]) -> None:
+    def _keep(
+        self,
+        numbers: Sequence[int],
+        elements: Sequence[Any],
+        raws: Sequence[Any],
+        sizes: Sequence[int],
+    ) -> None:
         """Collect elements, or their failures.
 
         Args:
             numbers: their numbers.
             elements: the elements.
             raws: what ``_raw`` returned for them.
+            sizes: their bytes.
         """
         if are_costs(raws, self._most):
-            self._next.add(numbers, elements, raws)
+            self._next.add(numbers, elements, raws, sizes)
             return
-        for number, element, raw in zip(numbers, elements, raws, strict=True):
+        for number, element, raw, size in zip(numbers, elements, raws, sizes, strict=True):
             cost = self._cost_of(number, element, raw)
             if type(cost) is Unusable:
                 self._failed.append((number, cost))
             elif cost is not None:
-                self._next.add([number], [element], [cost])
+                self._next.add([number], [element], [cost], [size])
 
     def _cost_of(self, number: int, element: Any, raw: Any) -> Any:
         """Return the cost of an element, or its failure; None if it is left out.
@@ -404,7 +428,9 @@ class BalanceIterator(ElementIterator):
         self._window, self._next = held, Collection(self._rules)
         self._waiting = len(plan.left)
         for place, element in zip(plan.left, held.taken(plan.left), strict=True):
-            self._next.add([held.numbers[place]], [element], [held.costs[place]])
+            self._next.add(
+                [held.numbers[place]], [element], [held.costs[place]], [held.sizes[place]]
+            )
         steps = shuffled(plan.steps, self._seed())
         self._windows += 1
         self._planned.extend(batch for step in steps for batch in step)
@@ -466,6 +492,7 @@ class BalanceIterator(ElementIterator):
         trail = self._trail.state()
         first = trail[0]
         numbers = self._window.numbers
+        pulled = range(self._pulled[0], self._pulled[0] + len(self._pulled[1]))
         planned = [
             numbers[place] - first | (0 if at else _BEGIN)
             for batch in self._planned
@@ -474,7 +501,7 @@ class BalanceIterator(ElementIterator):
         return [
             trail,
             _packed(planned),
-            _packed([number - first for number in self._next.numbers]),
+            _packed([number - first for number in (*self._next.numbers, *pulled)]),
             _packed([number - first for number, _ in self._failed]),
             [self._count, self._failing, self._windows, self._waiting],
             self._ended,
@@ -496,17 +523,15 @@ class BalanceIterator(ElementIterator):
         found = self._trail.restore(trail, {*window.numbers, *waiting, *pending})
         window.elements = [found[number] for number in window.numbers]
         window.costs = [-1.0] * len(window.elements)
+        window.sizes = [*map(byte_size, window.elements)]
         window.first = min(window.numbers, default=sys.maxsize)
         for number in pending:
             self._failed.append((number, self._failed_again(number, found)))
-        while waiting:
-            numbers = waiting[: self._next.room(1.0)]
-            elements = [
-                Unusable(found.failed[number]) if number in found.failed else found[number]
-                for number in numbers
-            ]
-            self._keep(numbers, elements, self._raws(elements))
-            del waiting[: len(numbers)]
+        elements = [
+            Unusable(found.failed[number]) if number in found.failed else found[number]
+            for number in waiting
+        ]
+        self._keep(waiting, elements, [*map(self._raw, elements)], [*map(byte_size, elements)])
 
     def _failed_again(self, number: int, found: Again) -> Unusable:
         """Return the failure of an element that failed before the state was taken, and
