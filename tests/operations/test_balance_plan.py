@@ -4,6 +4,7 @@ how equal steps are.
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -163,6 +164,35 @@ def test_exchanges_keep_sizes() -> None:
     after = exchanged(costs, [list(batch) for batch in step])
     assert [len(batch) for batch in after] == [size for size, _ in before]
     assert max(float(costs[batch].sum()) for batch in after) <= max(cost for _, cost in before)
+
+
+@settings(max_examples=how_many(60, 300), deadline=None)
+@given(st.lists(st.integers(0, 50), min_size=2, max_size=20), st.data())
+def test_an_exchange_is_the_best(drawn: list[int], data: st.DataObject) -> None:
+    """The first exchange of two batches makes the dearer one as cheap as any exchange
+    of two of their elements can.
+    """
+    costs, at = np.array(drawn, np.float64), data.draw(st.integers(1, len(drawn) - 1))
+    step = [[*range(at)], [*range(at, len(drawn))]]
+    sums = sorted(float(costs[batch].sum()) for batch in step)
+    high, low = sorted(step, key=lambda batch: -costs[batch].sum())
+    amounts = [costs[one] - costs[other] for one in high for other in low]
+    best = min([sums[1], *[max(sums[1] - amount, sums[0] + amount) for amount in amounts]])
+    found = exchanged(costs, [list(batch) for batch in step])
+    enough = 1.002 * max(sum(sums) / 2, costs.max())
+    assert max(costs[batch].sum() for batch in found) <= max(best, enough)
+
+
+def test_large_batches_are_exchanged_in_little_memory() -> None:
+    """Exchanges between batches of 20,000 elements hold no table of their pairs."""
+    costs = lengths(0, 40_000, 2000)
+    tracemalloc.start()
+    try:
+        exchanged(costs, [[*range(20_000)], [*range(20_000, 40_000)]])
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 8 << 20
 
 
 def test_a_budget_that_does_not_suffice() -> None:

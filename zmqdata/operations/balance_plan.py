@@ -261,22 +261,32 @@ def dealt(costs: Costs, places: Sequence[int], count: int) -> Step:
 
 def exchanged(costs: Costs, step: Step) -> Step:
     """Return a step after exchanges of single elements between its dearest and its
-    cheapest batch, each of which makes both as equal as possible.
+    cheapest batch, each of which makes both as equal as possible. It ends where the
+    mean, or the dearest element alone, allows no cheaper step.
 
     >>> exchanged(np.array([6.0, 5, 4, 3]), [[0, 1], [2, 3]])
     [[2, 1], [0, 3]]
     """
     held = [costs[batch] for batch in step]
     sums = [float(one.sum()) for one in held]
-    enough = CLOSE * sum(sums) / len(sums)
+    dearest = max(float(one.max()) for one in held)
+    enough = CLOSE * max(sum(sums) / len(sums), dearest)
     for _ in range(2 * len(step)):
         high, low = sums.index(max(sums)), sums.index(min(sums))
         gap = sums[high] - sums[low]
         if sums[high] <= enough:
             break
-        moved = held[high][:, None] - held[low]
-        one, other = divmod(int(np.abs(moved - gap / 2).argmin()), len(step[low]))
-        amount = float(moved[one, other])
+        order = np.argsort(held[low], kind="stable")
+        wanted, sorted_low = held[high] - gap / 2, held[low][order]
+        # The partner nearest to what is wanted is a neighbour of its place.
+        places = np.searchsorted(sorted_low, wanted).clip(1, max(1, len(order) - 1))
+        before = places - 1
+        after = np.minimum(places, len(order) - 1)
+        is_before = wanted - sorted_low[before] <= sorted_low[after] - wanted
+        partners = np.where(is_before, before, after)
+        one = int(np.abs(sorted_low[partners] - wanted).argmin())
+        other = int(order[partners[one]])
+        amount = float(held[high][one] - held[low][other])
         if not 0.0 < amount < gap:
             break
         step[high][one], step[low][other] = step[low][other], step[high][one]
