@@ -343,6 +343,29 @@ def test_a_failure_that_is_gone_after_a_restart(source: str) -> None:
     assert sorted(x for batch in batches for x in batch) == [*range(2, 20)]
 
 
+@pytest.mark.parametrize("bad", [{5}, {4, 5}, {1, 5}, {0, 1, 2, 3, 5}, {0, 1, 2, 3, 4, 5}])
+def test_passes_with_failures_are_whole_steps(bad: set[int]) -> None:
+    """A pass with ``drop_remainder`` has whole steps also if elements fail at its end:
+    the last error is repeated until the step is full.
+    """
+
+    def flaky(x: Any) -> Any:
+        if int(x) in bad:
+            raise OSError("no answer")
+        return x
+
+    dataset = (
+        Dataset.range(6)
+        .map(flaky)
+        .balance(2, cost=float, batch_size=2, window=1, drop_remainder=True)
+    )
+    once, thrice = run(dataset.node), run(dataset.repeat(3).node)
+    assert len(once) % 2 == 0
+    assert len(thrice) == 3 * len(once)
+    assert sum(one[0] == "raised" for one in once) - len(bad) in (0, 1)
+    check_iterator(dataset.repeat(2))
+
+
 def test_failures_alone_make_steps() -> None:
     """If each element fails, each raises its error once, and the pass ends."""
     dataset = Dataset.range(7).balance(3, cost=lambda x: 1 // 0, batch_size=2)

@@ -260,6 +260,9 @@ class BalanceIterator(ElementIterator):
         failures alone.
         """
         if not self._planned and not self._failing:
+            if self._ended and self._node.drop_remainder:
+                # The next pass begins with a step.
+                self._failed.extend([self._failed[-1]] * (width - len(self._failed)))
             self._failing = min(width, len(self._failed))
         if self._planned and not self._node.steps:
             places, window = self._planned.popleft(), self._window
