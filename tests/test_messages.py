@@ -107,6 +107,8 @@ def measures(part: Any) -> st.SearchStrategy[Any]:
     }
     if "linked" in named:
         named["linked"] = st.tuples(amount, amount)
+    if "counts" in named:
+        named["counts"] = st.dictionaries(st.text(max_size=8), amount, max_size=3)
     return st.builds(part, **named)
 
 
