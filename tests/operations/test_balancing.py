@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any
@@ -155,6 +156,14 @@ def test_elements_of_like_cost_meet() -> None:
     assert stats["data/balance"] < stats["data/balance_in_order"] / 1.5
 
 
+@pytest.mark.parametrize("amount", [0.0, 1e100])
+def test_costs_at_their_limits(amount: float) -> None:
+    """Steps of elements that cost nothing, or the most that they may, are equal."""
+    iterator = iter(Dataset.range(64).balance(2, cost=lambda x: amount, batch_size=4))
+    assert len(list(iterator)) == 16
+    assert iterator.stats()["data/balance"] == pytest.approx(1)
+
+
 def test_fill_of_budgets() -> None:
     """The counts have the share of the budget that batches use."""
     iterator = iter(Dataset.range(64).balance(2, cost=lambda x: 1, max_cost=10, window=2))
@@ -207,6 +216,9 @@ def test_batches_have_the_form_that_specs_say() -> None:
     unknown = Dataset.range(4).map(lambda n: np.ones(3)).balance(2, cost=len, batch_size=2)
     assert {batch.shape for batch in unknown} == {(2, 3)}
     assert unknown.element_spec == TensorSpec((None, 3), np.float64)
+    varying = Dataset.range(4).map(lambda n: {"t": np.ones(4), "x": np.ones(int(n))})
+    found_spec = varying.balance(2, cost="t", batch_size=1).element_spec
+    assert found_spec["x"] == TensorSpec((None, None), np.float64)
 
 
 def test_cardinality_where_it_is_unknown() -> None:
@@ -380,7 +392,7 @@ def test_failures_alone_make_steps() -> None:
     assert failures == 7
 
 
-@pytest.mark.parametrize("cost", [-1, np.nan, np.inf, "12", None, np.ones(2), 10**400, True])
+@pytest.mark.parametrize("cost", [-1, np.nan, np.inf, "12", None, np.ones(2), 10**400, True, 1e101])
 def test_costs_are_finite_numbers(cost: Any) -> None:
     """A cost that is negative, NaN, infinite or no number is an error that names the
     element and the value.
@@ -453,7 +465,51 @@ def test_a_leaf_that_is_missing() -> None:
             next(iter(unknown.balance(2, cost=name, batch_size=1)))
 
 
+@pytest.mark.parametrize("name", ["text", "inner", "missing"])
+@pytest.mark.parametrize("is_known", [False, True])
+def test_names_that_have_no_length(name: str, is_known: bool) -> None:
+    """A text, a nested dict and a missing leaf have no length, at the call if the spec
+    is known, and else for each element.
+    """
+    rows: list[Any] = [{"text": "abc", "inner": {"x": np.ones(2)}, "n": np.ones(n)} for n in (1, 2)]
+    if is_known:
+        with pytest.raises(InvalidArgumentError, match="name of a leaf"):
+            Dataset.from_list(rows).balance(1, cost=name, batch_size=1)
+        return
+    unknown = Dataset.range(2).map(lambda n: rows[int(n)])
+    with pytest.raises(PipelineError, match=f"element 0: .*length of the leaf '{name}'"):
+        next(iter(unknown.balance(1, cost=name, batch_size=1)))
+
+
+def test_attributes_are_no_leaves() -> None:
+    """The name of an attribute of arrays is no leaf."""
+    with pytest.raises(InvalidArgumentError, match="name of a leaf"):
+        Dataset.range(2).batch(2).balance(1, cost="shape", batch_size=1)
+    unknown = Dataset.range(2).map(lambda n: np.ones((2, 2)))
+    with pytest.raises(PipelineError, match="length of the leaf 'shape'"):
+        next(iter(unknown.balance(1, cost="shape", batch_size=1)))
+
+
+def test_ordered_dicts_beside_a_failure() -> None:
+    """Elements that are other dicts keep their costs beside a failing neighbour."""
+
+    def made(n: Any) -> Any:
+        if int(n) == 1:
+            raise KeyError("input")
+        return OrderedDict(x=np.ones(int(n) + 1))
+
+    found = run(Dataset.range(4).map(made).balance(1, cost="x", batch_size=1).node)
+    assert sum("raised" in one for one in found) == 1
+    assert len(found) == 4
+
+
 # --- memory and states
+
+
+def test_the_size_of_states_is_bounded() -> None:
+    """A window of more elements than are ever held adds nothing to a state."""
+    node = Dataset.range(9).balance(2, cost=float, batch_size=8, window=10**9).node
+    assert node.state_bytes < 5 * balance_plan.MOST_ELEMENTS
 
 
 def test_memory_is_a_window_and_a_step() -> None:
@@ -595,6 +651,8 @@ def test_the_order_follows_from_the_seed() -> None:
         (ValueError, "batch_size must be at least 1", {"batch_size": 0}),
         (ValueError, "max_cost must be above 0", {"max_cost": 0}),
         (ValueError, "max_cost must be a finite number", {"max_cost": np.inf}),
+        (ValueError, "max_cost must be a finite number", {"max_cost": 10**400}),
+        (ValueError, r"max_cost must be at most 1e\+100", {"max_cost": 1e307}),
         (TypeError, "max_cost must be a number", {"max_cost": "7"}),
         (ValueError, "window must be at least 1", {"batch_size": 2, "window": 0}),
         (ValueError, "oversize must be", {"max_cost": 2, "oversize": "keep"}),

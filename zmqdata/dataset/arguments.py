@@ -83,7 +83,7 @@ def number(name: str, value: Any) -> float:
         value, (int, float, np.integer, np.floating)
     ):
         refuse(name, value, "a number")
-    if not 0 <= value < float("inf"):
+    if not 0 <= value <= sys.float_info.max:
         raise ValueError(f"{name} must be a finite number of at least 0, got {value}")
     return float(value)
 

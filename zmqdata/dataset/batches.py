@@ -28,6 +28,7 @@ from zmqdata.dataset.refusals import check_collate_call, check_cost, check_paddi
 from zmqdata.dataset.transforms import Transformations
 from zmqdata.elements.ragged import splits_dtype
 from zmqdata.nodes.base import known_spec
+from zmqdata.operations.balance_plan import MOST_COST
 
 
 class Batches(Transformations[D]):
@@ -405,6 +406,8 @@ class Batches(Transformations[D]):
         budget = None if max_cost is None else number("max_cost", max_cost)
         if budget == 0:
             raise ValueError(f"max_cost must be above 0, got {max_cost!r}")
+        if budget is not None and budget > MOST_COST:
+            raise ValueError(f"max_cost must be at most {MOST_COST:g}, got {max_cost!r}")
         check_cost(self._node, cost)
         parameters: dict[str, Any] = {
             "num_consumers": positive("Number of consumers", "num_consumers", num_consumers),

@@ -7,7 +7,7 @@ function of the user is called to find it. Each check accepts None for an unknow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -392,8 +392,8 @@ def check_cost(node: Node, cost: Any) -> None:
     spec = known_spec(node)
     if not isinstance(cost, str) or spec is None:
         return
-    leaf = spec.get(cost) if isinstance(spec, dict) else getattr(spec, cost, None)
-    if leaf is None or getattr(leaf, "shape", None) == ():
+    leaf = spec.get(cost) if isinstance(spec, Mapping) else None
+    if getattr(leaf, "shape", ()) == ():
         raise InvalidArgumentError(
             f"balance() got cost={cost!r}, the name of a leaf whose length counts, and the "
             f"elements are {spec}. Name a leaf of a dict, with an axis, or pass a function"

@@ -134,9 +134,12 @@ def _of_empty_windows(node: Node, found: Callable[[Any], Any], error: InvalidArg
 
 
 def spec_of_elements(
-    node: Node, past_failures: bool, of_window: Callable[[Any], Any] | None = None
+    node: Node,
+    past_failures: bool,
+    of_window: Callable[[Any], Any] | None = None,
+    least: int = 1,
 ) -> Any:
-    """Return the spec of the first element, and of following ones as long as all that
+    """Return the spec of the first elements, and of following ones as long as all that
     is known of a leaf is that of empty lists.
 
     Args:
@@ -144,12 +147,13 @@ def spec_of_elements(
         past_failures: True to run further elements if a function fails.
         of_window: returns the spec of what a window without elements becomes; None if
             that is unknown.
+        least: number of elements to look at, if there are as many.
     """
     spec = None
     with closing(_first_elements(node, past_failures)) as elements:
-        for element in elements:
+        for count, element in enumerate(elements, 1):
             spec = _merged(spec, spec_of(element))
-            if not has_untyped(spec):
+            if count >= least and not has_untyped(spec):
                 return spec
     if spec is not None:
         return spec

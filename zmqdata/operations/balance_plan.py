@@ -48,6 +48,10 @@ _AT_ONCE = 32
 """Maximum number of elements that are pulled together."""
 _NOT_FULL = 0.99
 """Most share of a window that has less than a step."""
+MOST_COST = 1e100
+"""Maximum cost of an element or a batch. Sums of many stay finite."""
+_LEAST_COST = float(np.finfo(np.float64).tiny)
+"""Cost that elements without a cost have in counts, so that their steps are equal."""
 _EXACT = 1 << 53
 """Sum of costs below which each is finite, and a float if it is an integer."""
 
@@ -56,7 +60,7 @@ def as_cost(value: Any) -> float:
     """Return what a cost function returned, as a float.
 
     Raises:
-        WrongTypeError: it is not a finite number of at least 0.
+        WrongTypeError: it is not a finite number of at least 0, or above ``MOST_COST``.
 
     >>> as_cost(np.int32(7))
     7.0
@@ -70,11 +74,12 @@ def as_cost(value: Any) -> float:
         cost = float(value)
     except OverflowError:
         cost = math.inf
-    if 0 <= cost < math.inf:
+    if 0 <= cost <= MOST_COST:
         return cost
     raise WrongTypeError(
         f"Invalid `cost`: cost must return one finite number of at least 0, it returned "
-        f"{shown(given):.100} of type {type(given).__name__}. Convert it with float()"
+        f"{shown(given):.100} of type {type(given).__name__}. Convert it with float(); the "
+        f"maximum is {MOST_COST:g}"
     )
 
 
@@ -343,6 +348,7 @@ def step_costs(costs: Costs, steps: list[Step], most: float | None = None) -> St
     >>> step_costs(np.array([3.0, 3, 1, 1]), [[[0, 2], [1, 3]]], 5.0)[:5]
     (4.0, 4.0, 6.0, 4.0, 8.0)
     """
+    costs = np.maximum(costs, _LEAST_COST)
     batches = [batch for step in steps for batch in step]
     flat = np.fromiter(chain.from_iterable(batches), np.int64)
     starts = np.cumsum([0, *map(len, batches[:-1])])

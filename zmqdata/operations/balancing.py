@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -52,6 +53,8 @@ _MARK_EVERY, _MARKED_STEPS = 32, 4
 """Minimum number of elements, and number of steps, between two noted states."""
 _MOST_NAMED = 8
 """Number of elements of a batch that an error names."""
+_INFERRED = 4
+"""Number of batches from which an unknown spec is inferred."""
 _BEGIN = 1 << 31
 """Bit that marks the first element of a batch in a state."""
 
@@ -171,17 +174,18 @@ class LengthOf:
         """Return the length.
 
         Raises:
-            WrongTypeError: the element has no such leaf, or it has no length.
+            WrongTypeError: the element is no dict with such a leaf, or the leaf has no
+                axis.
         """
-        try:
-            leaf = element[self.name] if type(element) is dict else getattr(element, self.name)
-            return len(leaf)
-        except (KeyError, AttributeError, TypeError):
-            raise WrongTypeError(
-                f"the cost is the length of the leaf {self.name!r}, and the element is "
-                f"{spec_of(element)}. Name a leaf of a dict, with an axis, or pass a function "
-                "as `cost`"
-            ) from None
+        leaf = element.get(self.name) if isinstance(element, Mapping) else None
+        if not isinstance(leaf, (str, bytes, tuple, Mapping)):
+            with suppress(TypeError):
+                return len(leaf)  # type: ignore[arg-type]  # None has no length either
+        raise WrongTypeError(
+            f"the cost is the length of the leaf {self.name!r}, and the element is "
+            f"{spec_of(element)}. Name a leaf of a dict, with an axis, or pass a function "
+            "as `cost`"
+        )
 
 
 @dataclass(frozen=True)
@@ -571,4 +575,5 @@ def _differing_axes(arrays: Sequence[Any]) -> int:
 
 @spec_by_running.register
 def _(node: Balance, past_failures: bool) -> Any:
-    return with_leading_length(spec_of_elements(node, past_failures), None)
+    found = spec_of_elements(node, past_failures, least=_INFERRED)
+    return with_leading_length(found, None)
