@@ -351,16 +351,17 @@ class Batches(Transformations[D]):
         Args:
             num_consumers: number of consumers, and of batches in a step.
             cost: called with each element on the worker, a plain tuple as several
-                arguments; returns a finite number of at least 0. Or the name of a leaf
-                of a dict, whose length counts.
+                arguments; returns a number from 0 to 1e100, and for the same element
+                the same. Or the name of a leaf of a dict, whose length counts.
             batch_size: number of elements in a batch.
             max_cost: maximum cost of a batch; the batches of a step then differ in
-                number. Either is given, not both.
+                number. Either is given, not both. At most 1e100.
             window: number of steps that are balanced together. A window ends early at
                 256 MB or 100,000 elements, and has at least a step.
             collate_fn: makes a batch of the list of its elements, as in ``batch``.
                 None: elements are stacked; arrays of different lengths, and the leaf
-                that ``cost`` names, become a ``RaggedTensor``.
+                that ``cost`` names, become a ``RaggedTensor``, unless their shape is
+                known.
             oversize: fate of an element dearer than ``max_cost``: ``"error"``;
                 ``"alone"`` makes a batch of it, in a step of such batches if the window
                 has enough; ``"drop"`` leaves it out and counts it.

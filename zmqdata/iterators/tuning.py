@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from zmqdata.elements.nesting import leaves_of
 from zmqdata.elements.unpadded import size_of_texts
 from zmqdata.peeking import peek
@@ -158,7 +160,12 @@ def byte_size(element: Any) -> int:
     >>> byte_size({"x": np.zeros(10), "y": "abc"})
     83
     """
-    return sum(map(_leaf_size, leaves_of(element, in_lists=True)))
+    size = 0
+    for leaf in element.values() if type(element) is dict else (element,):
+        if type(leaf) is not np.ndarray or leaf.dtype.kind not in "biufc":
+            return sum(map(_leaf_size, leaves_of(element, in_lists=True)))
+        size += leaf.nbytes
+    return size
 
 
 def _leaf_size(leaf: Any) -> int:

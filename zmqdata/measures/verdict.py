@@ -421,10 +421,12 @@ def _unequal_steps(situation: Situation) -> str:
     bound = counts.get("balance/bound", 0.0) / (counts.get("balance/means") or 1.0)
     if bound <= UNBALANCED:
         return ""
+    has_budget = bool(counts.get("balance/room"))
+    other = "" if has_budget else ", or `max_cost` instead of `batch_size`"
     return (
         f"No dealing makes the dearest batches of these steps cheaper than {bound:.3g} times the "
         "mean, because single elements cost more than a mean batch. Pass balance() a larger "
-        "`window`, or `max_cost` instead of `batch_size`."
+        f"`window`{other}."
     )
 
 
