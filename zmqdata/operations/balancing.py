@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from typing import Any, ClassVar
 
 import numpy as np
@@ -177,6 +178,10 @@ class LengthOf:
             WrongTypeError: the element is no dict with such a leaf, or the leaf has no
                 axis.
         """
+        if type(element) is dict:  # the usual case, without the checks of classes below
+            leaf = element.get(self.name)
+            if type(leaf) is np.ndarray and leaf.ndim:
+                return len(leaf)
         leaf = element.get(self.name) if isinstance(element, Mapping) else None
         if not isinstance(leaf, (str, bytes, tuple, Mapping)):
             with suppress(TypeError):
@@ -272,7 +277,7 @@ class BalanceIterator(ElementIterator):
             places, window = self._planned.popleft(), self._window
             for place, element in zip(places, window.taken(places), strict=True):
                 cost = window.costs[place]
-                raw = cost if cost >= 0 else self._raw(element)
+                raw = cost if cost >= 0 else self._raws([element])[0]
                 self._keep([window.numbers[place]], [element], [raw], [window.sizes[place]])
         elif self._failing:
             self._failing -= 1
@@ -347,16 +352,24 @@ class BalanceIterator(ElementIterator):
         """
         first, elements, sizes = self._pulled
         if elements:
-            numbers, raws = range(first, first + len(elements)), [*map(self._raw, elements)]
+            numbers, raws = range(first, first + len(elements)), self._raws(elements)
             self._pulled = first, [], []
             self._keep(numbers, elements, raws, sizes)
 
-    def _raw(self, element: Any) -> Any:
-        """Return what the cost function returns for an element, or its failure."""
-        try:
-            return element if type(element) is Unusable else self._cost(element)
-        except FAILURES as error:
-            return Unusable(error)
+    def _raws(self, elements: Sequence[Any]) -> list[Any]:
+        """Return what the cost function returns for each element, or its failure. Only
+        the last element may stand for a failure.
+        """
+        failed = [one for one in elements[-1:] if type(one) is Unusable]
+        usable = len(elements) - len(failed)
+        raws: list[Any] = []
+        while len(raws) < usable:
+            try:
+                # A failure leaves what came before it.
+                raws.extend(map(self._cost, islice(elements, len(raws), usable)))
+            except FAILURES as error:
+                raws.append(Unusable(error))
+        return raws + failed
 
     def _keep(
         self,
@@ -370,7 +383,7 @@ class BalanceIterator(ElementIterator):
         Args:
             numbers: their numbers.
             elements: the elements.
-            raws: what ``_raw`` returned for them.
+            raws: what ``_raws`` returned for them.
             sizes: their bytes.
         """
         if are_costs(raws, self._most):
@@ -389,7 +402,7 @@ class BalanceIterator(ElementIterator):
         Args:
             number: number of the element.
             element: the element.
-            raw: what ``_raw`` returned for it.
+            raw: what ``_raws`` returned for it.
         """
         if type(element) is Unusable:
             return element
@@ -538,7 +551,8 @@ class BalanceIterator(ElementIterator):
             Unusable(found.failed[number]) if number in found.failed else found[number]
             for number in waiting
         ]
-        self._keep(waiting, elements, [*map(self._raw, elements)], [*map(byte_size, elements)])
+        raws = [raw for element in elements for raw in self._raws([element])]
+        self._keep(waiting, elements, raws, [*map(byte_size, elements)])
 
     def _failed_again(self, number: int, found: Again) -> Unusable:
         """Return the failure of an element that failed before the state was taken, and
@@ -547,7 +561,7 @@ class BalanceIterator(ElementIterator):
         if number in found.failed:
             return Unusable(found.failed[number])
         element = found[number]
-        failed = self._cost_of(number, element, self._raw(element))
+        failed = self._cost_of(number, element, self._raws([element])[0])
         if type(failed) is Unusable:
             return failed
         text = (
