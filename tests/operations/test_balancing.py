@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from itertools import islice
@@ -443,7 +444,14 @@ def test_a_collate_fn_that_fails() -> None:
     assert len(found) == 6
     assert len(errors) == 1
     assert "balance(collate_fn=collate)" in errors[0]
-    assert "failed for batch" in errors[0]
+    assert "failed for the batch of elements 3, " in errors[0] or ", 3: " in errors[0]
+    stepwise = Dataset.range(8).balance(2, cost=float, batch_size=2, collate_fn=collate, steps=True)
+    texts = [str(one) for one in run(stepwise.node) if "raised" in one]
+    assert len(texts) == 1
+    lost = re.search(r"step of elements ([0-9, ]+) is lost", texts[0])
+    assert lost is not None
+    assert "3" in lost[1].split(", ")
+    assert len(lost[1].split(", ")) == 4
 
 
 def test_batches_that_cannot_be_stacked() -> None:

@@ -381,7 +381,8 @@ class Batches(Transformations[D]):
             InvalidArgumentError: the dataset is distributed already, or its elements
                 are known to have no leaf of the name ``cost``.
             PipelineError: (from iterators) ``cost`` or ``collate_fn`` fails, or an
-                element is too dear. The text has the number of the element.
+                element is too dear. The text names the number of the element, or the
+                numbers of the elements of the batch, and of its step with ``steps``.
 
         >>> from zmqdata.dataset import Dataset
         >>> lengths = Dataset.from_tensor_slices([9, 1, 5, 4])
@@ -428,7 +429,7 @@ class Batches(Transformations[D]):
             return self._then(family.Balance, **parameters)
         check_collate_call(function("collate_fn", collate_fn))
         lists = family.Balance(inputs=(self._node,), site=call_site(), in_lists=True, **parameters)
-        made = family.OfEach(collate_fn) if steps else collate_fn
+        made = family.OfEach(collate_fn, steps)
         return self._wrap(family.BalancedCollate(inputs=(lists,), site=lists.site, function=made))
 
     def map_batches(

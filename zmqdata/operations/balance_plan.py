@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from heapq import heapreplace
 from itertools import chain
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from zmqdata.elements.specs import spec_of
 from zmqdata.elements.tensors import as_stackable
 from zmqdata.errors import WrongTypeError
 from zmqdata.iterators.draws import RawDraws
@@ -92,6 +94,35 @@ def are_costs(values: Sequence[Any], most: float) -> bool:
     if not values or not {*map(type, values)} <= {int, float}:
         return False
     return bool(min(values) >= 0 and max(values) <= most and sum(values) < _EXACT)
+
+
+@dataclass(frozen=True)
+class LengthOf:
+    """Cost of an element by the length of a leaf."""
+
+    name: str
+    """Name of the leaf."""
+
+    def __call__(self, element: Any) -> int:
+        """Return the length.
+
+        Raises:
+            WrongTypeError: the element is no dict with such a leaf, or the leaf has no
+                axis.
+        """
+        if type(element) is dict:  # the usual case, without the checks of classes below
+            leaf = element.get(self.name)
+            if type(leaf) is np.ndarray and leaf.ndim:
+                return len(leaf)
+        leaf = element.get(self.name) if isinstance(element, Mapping) else None
+        if not isinstance(leaf, (str, bytes, tuple, Mapping)):
+            with suppress(TypeError):
+                return len(leaf)  # type: ignore[arg-type]  # None has no length either
+        raise WrongTypeError(
+            f"the cost is the length of the leaf {self.name!r}, and the element is "
+            f"{spec_of(element)}. Name a leaf of a dict, with an axis, or pass a function "
+            "as `cost`"
+        )
 
 
 class WindowSteps(NamedTuple):

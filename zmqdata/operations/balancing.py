@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,14 +22,13 @@ from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.ragged import RaggedTensorSpec
 from zmqdata.elements.specs import (
     TensorSpec,
-    spec_of,
     with_leading_axis,
     with_leading_length,
 )
-from zmqdata.errors import FailedPreconditionError, InvalidArgumentError, WrongTypeError
+from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
 from zmqdata.failures.exceptions import FAILURES
 from zmqdata.iterators.base import ElementIterator, make_iterator
-from zmqdata.iterators.calling import call, failure, is_end
+from zmqdata.iterators.calling import CALLED_FOR, call, failure, is_end
 from zmqdata.iterators.context import Context, mixed_seed
 from zmqdata.iterators.inference import spec_by_running, spec_of_elements
 from zmqdata.iterators.inputs import input_iterator
@@ -42,6 +41,7 @@ from zmqdata.operations.balance_plan import (
     BalanceRules,
     Batch,
     Collection,
+    LengthOf,
     are_costs,
     as_cost,
     shuffled,
@@ -52,7 +52,7 @@ from zmqdata.operations.mapping import Collate
 
 _MARK_EVERY, _MARKED_STEPS = 32, 4
 """Minimum number of elements, and number of steps, between two noted states."""
-_MOST_NAMED = 8
+_MOST_NAMED = 32
 """Number of elements of a batch that an error names."""
 _INFERRED = 4
 """Number of batches from which an unknown spec is inferred."""
@@ -146,51 +146,46 @@ class BalancedCollate(Collate):
 
     operation: ClassVar[str] = "balance"
     spec_option: ClassVar[str] = ""
+    numbered: ClassVar[str] = ""
+
+
+class Dealt(list[Any]):
+    """Elements of a batch.
+
+    Attributes:
+        name: names the batch by the numbers of its elements.
+    """
+
+    name = ""
 
 
 @dataclass(frozen=True)
 class OfEach:
-    """Function that makes the batches of a step, given the lists of their elements."""
+    """Function that makes a batch, or the batches of a step, of their elements. Its
+    errors name the elements.
+    """
 
     function: Callable[[list[Any]], Any]
     """Makes a batch of the list of its elements."""
+    steps: bool
+    """True to make a tuple of batches."""
 
     @property
     def __name__(self) -> str:
         return str(getattr(self.function, "__name__", type(self.function).__name__))
 
-    def __call__(self, *batches: list[Any]) -> Any:
-        """Return the batches of a step."""
-        return tuple(map(self.function, batches))
+    def __call__(self, *batches: Dealt) -> Any:
+        """Return the batch, or the batches of a step."""
+        made = [*map(self._made, batches)]
+        return tuple(made) if self.steps else made[0]
 
-
-@dataclass(frozen=True)
-class LengthOf:
-    """Cost of an element by the length of a leaf."""
-
-    name: str
-    """Name of the leaf."""
-
-    def __call__(self, element: Any) -> int:
-        """Return the length.
-
-        Raises:
-            WrongTypeError: the element is no dict with such a leaf, or the leaf has no
-                axis.
-        """
-        if type(element) is dict:  # the usual case, without the checks of classes below
-            leaf = element.get(self.name)
-            if type(leaf) is np.ndarray and leaf.ndim:
-                return len(leaf)
-        leaf = element.get(self.name) if isinstance(element, Mapping) else None
-        if not isinstance(leaf, (str, bytes, tuple, Mapping)):
-            with suppress(TypeError):
-                return len(leaf)  # type: ignore[arg-type]  # None has no length either
-        raise WrongTypeError(
-            f"the cost is the length of the leaf {self.name!r}, and the element is "
-            f"{spec_of(element)}. Name a leaf of a dict, with an axis, or pass a function "
-            "as `cost`"
-        )
+    def _made(self, batch: Dealt) -> Any:
+        try:
+            return self.function([*batch])
+        except FAILURES as error:
+            with suppress(AttributeError):
+                setattr(error, CALLED_FOR, batch.name)
+            raise
 
 
 @dataclass(frozen=True)
@@ -262,7 +257,8 @@ class BalanceIterator(ElementIterator):
         if not self._node.steps:
             return self._made(self._planned.popleft())
         parts = [self._planned.popleft() for _ in range(min(width, len(self._planned)))]
-        return tuple(map(self._made, parts))
+        step = [place for part in parts for place in part]
+        return tuple(self._made(part, step) for part in parts)
 
     def _raise_in_turn(self, width: int) -> None:
         """Raise a failure if it may take a place now: that of a batch, or in a step of
@@ -482,17 +478,22 @@ class BalanceIterator(ElementIterator):
 
     # --- batches
 
-    def _made(self, places: Batch) -> Any:
+    def _made(self, places: Batch, step: Sequence[int] = ()) -> Any:
         elements = self._window.taken(places)
-        if self._node.in_lists:
-            return elements
         numbers = self._window.numbers
 
-        def named() -> str:
-            more = ", ..." if len(places) > _MOST_NAMED else ""
+        def listed(places: Sequence[int]) -> str:
             shown = [str(numbers[place]) for place in places[:_MOST_NAMED]]
-            return f"the batch of elements {', '.join(shown)}{more}"
+            return ", ".join(shown) + (", ..." if len(places) > _MOST_NAMED else "")
 
+        def named() -> str:
+            lost = f", and its step of elements {listed(step)} is lost with it" if step else ""
+            return f"the batch of elements {listed(places)}{lost}"
+
+        if self._node.in_lists:
+            dealt = Dealt(elements)
+            dealt.name = named()
+            return dealt
         return self._maker.made(elements, self._join, named)
 
     def _join(self, elements: list[Any]) -> Any:
