@@ -554,7 +554,7 @@ def test_steps_that_cannot_be_equal(bound: float, told: bool) -> None:
     advice = judge(Situation(FED, two(making=1.0), counts=counts)).advice
     assert ("1.24 times the mean" in advice) is told
     assert ("a larger `window`, or `max_cost`" in advice) is told
-    with_budget = Situation(FED, two(making=1.0), counted_here=counts | {"balance/room": 1.0})
+    with_budget = Situation(FED, two(making=1.0), counts=counts | {"balance/room": 1.0})
     advice = judge(with_budget).advice
     assert ("a larger `window`." in advice) is told
 
