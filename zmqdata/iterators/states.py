@@ -143,8 +143,9 @@ class Course:
     """The weights by which the elements of a mixture were chosen so far."""
 
     parts: list[list[Any]] = field(default_factory=list)
-    """For each change: the repetition and the element from which the weights hold, and
-    the weights as text.
+    """For each change: its number, the repetition and the element from which the
+    weights hold, and the weights as text. None is left out, because a part may arrive
+    between two others.
     """
     reached: list[int] | None = None
     """Repetition and number of the next element when the state was taken that this
@@ -163,28 +164,39 @@ class Course:
         """
         return self.reached if self._here is None else self._here()
 
+    @property
+    def next_number(self) -> int:
+        """Number of the next change."""
+        return self.parts[-1][0] + 1 if self.parts else 0
+
     def merge(self, parts: Iterable[list[Any]]) -> None:
         """Add changes that may be known.
 
-        >>> course = Course([[0, 0, "a"]])
-        >>> course.merge([[1, 0, "a"], [0, 0, "a"], [0, 7, "b"]])
+        >>> course = Course([[0, 0, 0, "a"]])
+        >>> course.merge([[2, 0, 9, "a"], [0, 0, 0, "a"], [1, 0, 7, "b"]])
         >>> course.parts
-        [[0, 0, 'a'], [0, 7, 'b'], [1, 0, 'a']]
+        [[0, 0, 0, 'a'], [1, 0, 7, 'b'], [2, 0, 9, 'a']]
         """
-        every = sorted([*self.parts, *map(list, parts)], key=lambda part: part[:2])
-        self.parts = [
-            part for at, part in enumerate(every) if not at or part[2] != every[at - 1][2]
-        ]
+        known = {part[0]: list(part) for part in [*self.parts, *parts]}
+        self.parts = [part for _, part in sorted(known.items())]
 
     def sections(self, repetition: int) -> list[tuple[int, str]]:
-        """Return the weights of a repetition, and the elements from which they hold.
+        """Return the weights of a repetition, and the elements from which they hold. A
+        change holds in place of earlier changes that would begin at its place or later.
 
-        >>> Course([[0, 0, "a"], [1, 7, "b"]]).sections(1)
+        >>> Course([[0, 0, 0, "a"], [1, 1, 7, "b"]]).sections(1)
         [(0, 'a'), (7, 'b')]
+        >>> Course([[0, 0, 0, "a"], [1, 1, 7, "b"], [2, 1, 7, "a"]]).sections(1)
+        [(0, 'a')]
         """
-        before = [(0, text) for turn, _, text in self.parts if turn < repetition]
-        own = [(number, text) for turn, number, text in self.parts if turn == repetition]
-        return before[-1:] + own
+        found: list[tuple[int, int, str]] = []
+        for _, turn, number, text in self.parts:
+            while found and found[-1][:2] >= (turn, number):
+                found.pop()
+            if not found or found[-1][2] != text:
+                found.append((turn, number, text))
+        before = [(0, text) for turn, _, text in found if turn < repetition]
+        return before[-1:] + [(number, text) for turn, number, text in found if turn == repetition]
 
 
 class Courses:

@@ -328,12 +328,12 @@ class DueChoicesIterator(ElementIterator):
         deciding = None if context.depth else context.deciding
         if deciding is not None:
             for rest, number in deciding.notes(self._notes):
-                begun, text = rest.split(" ", 1)
-                course.merge([[int(begun), number, text.replace("_", " ")]])
+                change, begun, text = rest.split(" ")
+                course.merge([[int(change), int(begun), number, text.replace("_", " ")]])
         if not course.parts:
             self._note(0, 0, self._text)
             return False
-        known = course.parts[-1][2]
+        known = course.parts[-1][3]
         if not self._is_allowed(known):
             raise self._refusal(known)
         if known != self._text:
@@ -341,7 +341,7 @@ class DueChoicesIterator(ElementIterator):
                 return True
             turn, number = course.reached or (turn, self.number)
             self._note(turn, number, self._text)
-        elif deciding is not None and all(part[0] != turn for part in course.parts):
+        elif deciding is not None and all(part[1] < turn for part in course.parts):
             # A state of an earlier repetition may not name what an attempt begins now.
             self._note(turn, 0, course.sections(turn)[0][1])
         return False
@@ -357,10 +357,11 @@ class DueChoicesIterator(ElementIterator):
         """Record, before an element leaves that follows from them, the weights that
         hold from an element of a repetition on.
         """
-        self._course.merge([[turn, number, text]])
+        change = self._course.next_number
+        self._course.merge([[change, turn, number, text]])
         self._course.reached = None
         if self._context.deciding is not None and not self._context.depth:
-            place = f"{self._notes}{turn} {text.replace(' ', '_')}"
+            place = f"{self._notes}{change} {turn} {text.replace(' ', '_')}"
             self._context.deciding.note(place, number)
 
     def _refusal(self, known: str) -> FailedPreconditionError:
@@ -406,5 +407,5 @@ class DueChoicesIterator(ElementIterator):
         self._number, self._counts = number, [*counts]
         self._left.difference_update(gone)
         self._course.merge(parts)
-        if parts and not self._is_allowed(known := self._course.parts[-1][2]):
+        if parts and not self._is_allowed(known := self._course.parts[-1][3]):
             raise self._refusal(known)

@@ -216,3 +216,35 @@ def test_a_mixture_resumes_at_any_element(stop: str) -> None:
             before, state = stopped(ordered(service), count)
         with WatchedService(3) as service:
             assert before + gone_on(ordered(service), state) == expected
+
+
+@pytest.mark.parametrize(("passes", "cuts"), [(1, (1, 7)), (1, (7, 20)), (3, (90, 7))])
+def test_weights_may_become_earlier_ones_again(passes: int, cuts: tuple[int, int]) -> None:
+    """Runs that go back to the weights of an earlier run lose and repeat nothing, also
+    if workers die.
+    """
+    datasets = {"a": Dataset.range(100), "b": Dataset.range(1000, 1020)}
+    weights = [{"a": 1, "b": 5}, {"a": 3, "b": 1}, {"a": 1, "b": 5}]
+    found: list[int] = []
+    state = None
+    for number, count in enumerate((*cuts, 1000)):
+        with WatchedService(2) as service:
+            dataset = Dataset.mix(
+                datasets, weights[number], seed=1, stop="once", reweight=number > 0
+            ).repeat(passes)
+            options = {"deterministic": True, "num_tasks": 1, "max_outstanding_requests": 4}
+            iterator = iter(service.read(dataset, "distributed_epoch", **options))
+            if state is not None:
+                iterator.load_state_dict(state)
+            for at, element in enumerate(iterator, 1):
+                found.append(int(element))
+                if at == 5:
+                    service.workers[0].kill()
+                    service.workers[1].kill()
+                    service.add_worker()
+                if at == count:
+                    break
+            state = iterator.state_dict()
+            iterator.close()
+    every = [*range(100), *range(1000, 1020)]
+    assert Counter(found) == Counter(every * passes)
