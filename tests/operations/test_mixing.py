@@ -319,6 +319,16 @@ def test_a_task_knows_that_a_dataset_is_empty() -> None:
         list(iterator)
 
 
+def test_a_log_counts_the_splits_of_repeated_datasets(caplog: pytest.LogCaptureFixture) -> None:
+    """A task that had more splits in all passes than the dataset has names their number
+    alone.
+    """
+    node = Repeat(inputs=(Filter(inputs=(part(1, 5),), predicate=lambda x: False),), count=2)
+    providers = provided(some((0, 4)), [[(0, 5)], [(0, 5)]])
+    list(make_iterator(mix(part(0, 9), node), providers()))
+    assert "for task 0, which got 10 splits. The other" in caplog.text
+
+
 @pytest.mark.parametrize("wrap", [lambda node: node, lambda node: Take(inputs=(node,), count=99)])
 def test_elements_keep_their_names(wrap: Callable[[Node], Node]) -> None:
     """Each element has a name of its own, in every pass of its dataset."""

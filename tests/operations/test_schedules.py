@@ -106,7 +106,6 @@ def test_nothing_is_rounded(number: int) -> None:
     """Far in the mixture, the schedule continues as it does at the beginning of a
     period.
     """
-    near, far = schedule(QUARTERS), schedule(QUARTERS)
     periods = number // 200
     far = DueSchedule(
         QUARTERS, [(0, 0)] * 53, periods * 200, [rate * periods for rate in QUARTERS[0][1]]

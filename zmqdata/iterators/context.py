@@ -74,6 +74,8 @@ class Context:
     """True if the splits of each repetition are dealt to the tasks by their number, so
     that no other task may take those of this one.
     """
+    owns_all_splits: bool = False
+    """True if there is a single such task, so that all splits are its own."""
     beside_others: bool = False
     """True if a later operation also reads other inputs."""
     iteration: int = 0

@@ -98,6 +98,19 @@ def _splits_of(part: PartOfOrder, fixed_seed: int) -> SplitSource:
     return replace(whole, first=part.first, stop=part.stop)
 
 
+def split_count(node: Node) -> int | None:
+    """Return the number of splits of a pipeline with a single source; None if it has
+    several, or their number is not known here.
+
+    >>> from zmqdata.operations.sources import Range
+    >>> split_count(Range(start=0, stop=5))
+    5
+    """
+    sources = split_sources(node)
+    only = sources[0] if len(sources) == 1 else None
+    return only.count if isinstance(only, IndexSplits) else None
+
+
 def is_single(source: Node) -> bool:
     """Return True if a source has a single split, which a single task reads."""
     try:

@@ -21,11 +21,10 @@ from zmqdata.iterators.context import Context, Name, Namer
 from zmqdata.iterators.inputs import dataset_iterator
 from zmqdata.iterators.naming import grouped
 from zmqdata.nodes.base import Infer, every_node, first_of, in_label
-from zmqdata.nodes.parts import split_sources
+from zmqdata.nodes.parts import split_count
 from zmqdata.operations.choices import Choose, ChooseIterator
 from zmqdata.operations.repeat import ENDLESS, Repeat, counting
 from zmqdata.operations.schedules import DueChoices, DueChoicesIterator
-from zmqdata.splits import IndexSplits
 
 _log = logging.getLogger("zmqdata")
 
@@ -112,19 +111,25 @@ class MixedInput(ElementIterator):
         return given
 
     @property
-    def split_count(self) -> int | None:
-        """Number of splits that the tasks share; None if it is not known here."""
-        sources = split_sources(self._node.inputs[self._index])
-        only = sources[0] if len(sources) == 1 else None
-        return only.count if isinstance(only, IndexSplits) else None
-
-    @property
     def is_alone(self) -> bool:
         """True if no other task has read a part of the dataset."""
-        if not self._providers:
+        node = self._node.inputs[self._index]
+        if not self._providers or self._context.owns_all_splits:
             return True
-        repeats = any(isinstance(one, Repeat) for one in every_node(self._node.inputs[self._index]))
-        return not repeats and self.given == self.split_count
+        repeats = [one for one in every_node(node) if isinstance(one, Repeat)]
+        if not repeats:
+            return self.given == split_count(node)
+        # An endless repeat ends only once it has had all splits again and again.
+        is_shared = not self._context.owns_splits and split_count(node) is not None
+        return is_shared and any(one.count < 0 for one in repeats)
+
+    @property
+    def given_text(self) -> str:
+        """The number of splits that it was given, for a log."""
+        given, count = self.given, split_count(self._node.inputs[self._index])
+        if count is None or given > count:
+            return f"{given} splits"
+        return f"{given} of its {count} splits"
 
     def __next__(self) -> Any:
         try:
@@ -261,22 +266,19 @@ class MixIterator(ChooseIterator):
         Raises:
             InvalidArgumentError: the dataset has no element at all.
         """
-        name, given = self._names[number], source.given
+        name = self._names[number]
         if source.is_alone:
             raise _ended(
                 f"{self._node.label}: the dataset `{name}` has no elements, so it cannot have its "
                 "share. Look at its files and filters, or leave it out"
             )
-        count = source.split_count
-        total = "its splits" if count is None else f"its {count} splits"
         _log.warning(
-            "%s: the dataset `%s` had no elements for task %d, which got %d of %s. %s. For its "
+            "%s: the dataset `%s` had no elements for task %d, which got %s. %s. For its "
             "share in every task, it needs more splits, such as files, than the job has tasks",
             self._node.label,
             name,
             self._task,
-            given,
-            total,
+            source.given_text,
             'The task ends (stop="first")'
             if self._node.stop == "first"
             else "The other datasets share out its part",

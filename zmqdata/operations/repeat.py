@@ -17,6 +17,7 @@ from zmqdata.iterators.inputs import input_iterator
 from zmqdata.iterators.naming import grouped
 from zmqdata.iterators.random_access import element_at, element_of_uncounted, name_at
 from zmqdata.nodes.base import NOTHING_AGAIN, Node, Unary, every_node, in_label
+from zmqdata.nodes.parts import split_count
 from zmqdata.splits import Split, SplitProvider
 
 
@@ -123,8 +124,8 @@ class RepeatIterator(ElementIterator):
     With providers, it asks them for the splits of the next repetition. An endless
     repeat ends after a pass with neither elements nor failures, as in tf.data. It goes
     on if other tasks may have taken the splits of that pass, or other clients its
-    elements. A finite repeat makes all of its passes, unless its input is known to be
-    empty.
+    elements, until as many splits as ``_SAY_AFTER`` whole passes have gave none. A
+    finite repeat makes all of its passes, unless its input is known to be empty.
 
     If no other task may take the splits of this task, the repeat ends after a pass
     without splits and elements: no later pass has any. It also ends after
@@ -221,7 +222,7 @@ class RepeatIterator(ElementIterator):
                 task makes of other inputs.
         """
         if not self._goes_on_empty or not self._owns_splits:
-            return self._goes_on_empty
+            return self._goes_on_empty and not self._has_tried_all()
         had_splits = self._has_had_splits()
         if had_splits and self._fruitless + 1 < _SAY_AFTER:
             return True
@@ -236,6 +237,16 @@ class RepeatIterator(ElementIterator):
                 self._fruitless + 1,
             )
         return False
+
+    def _has_tried_all(self) -> bool:
+        """Return True if an endless repeat had no element in as many splits as
+        ``_SAY_AFTER`` passes of all tasks have.
+        """
+        if self._node.count >= 0 or self._fruitless < _SAY_AFTER or _refills(self._node.input):
+            return False
+        count = split_count(self._node.input) if self._providers else None
+        given = self._given() - self._given_before_them
+        return count is not None and given >= count * _SAY_AFTER
 
     def _note_pass(self) -> None:
         """Log a warning if an endless repeat finds no elements."""

@@ -59,9 +59,7 @@ def test_once_gives_each_element_once(service: WatchedService) -> None:
     assert sorted(numbers(service.read(mixed(stop="once")))) == every
 
 
-def test_all_hands_out_each_dataset_once(
-    service: WatchedService, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_all_hands_out_each_dataset_once(service: WatchedService) -> None:
     """``all`` ends when the splits of all datasets were handed out, and gives each
     element at least once.
     """
@@ -88,8 +86,8 @@ def test_first_says_how_many_splits_a_small_dataset_has(
 def test_an_endless_dataset_without_a_split_ends_a_task(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """In a promised order, a task that has no split of a repeated dataset goes on
-    without it under ``once``.
+    """In a promised order, a task that has no split of a repeated dataset ends
+    under ``first``, and says how many splits the dataset has.
     """
     datasets = {"a": Dataset.range(40), "b": Dataset.range(1000, 1002).repeat()}
     with WatchedService(2) as service:
@@ -104,12 +102,28 @@ def test_an_endless_dataset_without_a_split_ends_a_task(
     assert 50 < len(found) < 80
 
 
-def test_an_empty_dataset_fails_the_job(service: WatchedService) -> None:
-    """A dataset without elements in a task that reads all of it ends the job with an
-    error that names the dataset.
+def empty() -> Dataset:
+    return Dataset.range(9).filter(lambda x: False)
+
+
+EMPTY: dict[str, Callable[[], Dataset]] = {
+    "filtered": empty,
+    "repeated": lambda: empty().repeat(2),
+    "endless": lambda: empty().repeat(),
+    "concatenated": lambda: empty().concatenate(empty()),
+    "mixed": lambda: Dataset.mix({"p": Dataset.range(3), "q": Dataset.range(4)}).filter(
+        lambda x: False
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", EMPTY)
+def test_an_empty_dataset_fails_the_job(kind: str, service: WatchedService) -> None:
+    """A dataset without elements in the only task ends the job with an error that names
+    the dataset.
     """
-    empty = {"a": Dataset.range(30), "b": Dataset.range(9).filter(lambda x: False)}
-    read = service.read(Dataset.mix(empty), "distributed_epoch", deterministic=True, num_tasks=1)
+    parts = {"a": Dataset.range(30), "b": EMPTY[kind]()}
+    read = service.read(Dataset.mix(parts), "distributed_epoch", deterministic=True, num_tasks=1)
     with pytest.raises(InvalidArgumentError, match="dataset `b` has no elements"):
         numbers(read)
 
@@ -124,6 +138,13 @@ def test_readers_of_one_job_have_the_same_weights(service: WatchedService) -> No
     another = iter(service.read(mixed(weights={"a": 1, "b": 1, "c": 1}, reweight=True), **named))
     with pytest.raises(InvalidArgumentError, match=r"weights of mix.*'a': 6.*got.*'a': 1"):
         next(another)
+
+
+def test_an_endless_empty_dataset_fails_the_tasks_that_share_it(service: WatchedService) -> None:
+    """A mixture does not wait without end for an empty dataset that is repeated."""
+    parts = {"a": Dataset.range(30), "b": EMPTY["endless"]()}
+    with pytest.raises(InvalidArgumentError, match="dataset `b` has no elements"):
+        numbers(service.read(Dataset.mix(parts)))
 
 
 def test_names_arrive(service: WatchedService) -> None:

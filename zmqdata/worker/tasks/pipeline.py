@@ -50,6 +50,7 @@ def context_of(
         copy=definition.stream if definition.job.processing_mode == "OFF" else 0,
         providers=providers,
         owns_splits=providers is not None and definition.num_shards > 0,
+        owns_all_splits=providers is not None and definition.num_shards == 1,
         options=options,
         quarantine=quarantine,
         watch=watch,
