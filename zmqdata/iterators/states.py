@@ -138,6 +138,10 @@ class SavedState(msgspec.Struct, frozen=True):
     """The newest skipped elements, as ``LeftOut`` describes them."""
 
 
+ENDED = "end"
+"""Text in place of weights for the end of a mixture in a repetition."""
+
+
 @dataclass
 class Course:
     """The weights by which the elements of a mixture were chosen so far."""
@@ -169,6 +173,20 @@ class Course:
         """Number of the next change."""
         return self.parts[-1][0] + 1 if self.parts else 0
 
+    @property
+    def newest(self) -> str:
+        """The newest weights.
+
+        >>> Course([[0, 0, 0, "a"], [1, 0, 7, ENDED]]).newest
+        'a'
+        """
+        found: str = [text for *_, text in self.parts if text != ENDED][-1]
+        return found
+
+    def has_ended(self, repetition: int) -> bool:
+        """Return True if an earlier attempt has come to the end in a repetition."""
+        return any(part[1] == repetition and part[3] == ENDED for part in self.parts)
+
     def merge(self, parts: Iterable[list[Any]]) -> None:
         """Add changes that may be known.
 
@@ -191,6 +209,8 @@ class Course:
         """
         found: list[tuple[int, int, str]] = []
         for _, turn, number, text in self.parts:
+            if text == ENDED:
+                continue
             while found and found[-1][:2] >= (turn, number):
                 found.pop()
             if not found or found[-1][2] != text:

@@ -249,6 +249,8 @@ class MixIterator(ChooseIterator):
             source.close()
             self._inputs[number] = None
             self._choices.leave(number)
+        if self._ended:
+            self._choices.end()
 
     def _has_read_all(self, number: int) -> bool:
         """Return True if each dataset was read once, now that another has ended."""

@@ -17,7 +17,7 @@ from zmqdata.errors import FailedPreconditionError
 from zmqdata.iterators.base import ElementIterator, make_iterator
 from zmqdata.iterators.context import Context, mixed_seed
 from zmqdata.iterators.draws import drawing_seed
-from zmqdata.iterators.states import Course
+from zmqdata.iterators.states import ENDED, Course
 from zmqdata.nodes.base import AT_ITS_PLACE
 from zmqdata.operations.choices import DrawnChoices
 
@@ -316,9 +316,9 @@ class DueChoicesIterator(ElementIterator):
 
     def _is_replaying(self) -> bool:
         """Return True until the task has made what its earlier attempts determine."""
-        deciding = self._context.deciding
+        deciding, turn = self._context.deciding, self._context.repetition
         follows = deciding is not None and deciding.follows
-        return follows or self._context.courses.is_replaying()
+        return follows or self._course.has_ended(turn) or self._context.courses.is_replaying()
 
     def _has_other_weights(self) -> bool:
         """Compare the weights with those of the elements so far. Return True if the new
@@ -333,7 +333,7 @@ class DueChoicesIterator(ElementIterator):
         if not course.parts:
             self._note(0, 0, self._text)
             return False
-        known = course.parts[-1][3]
+        known = course.newest
         if not self._is_allowed(known):
             raise self._refusal(known)
         if known != self._text:
@@ -376,6 +376,12 @@ class DueChoicesIterator(ElementIterator):
 
     # --- asked by the iterator that follows the choices
 
+    def end(self) -> None:
+        """Record that the mixture has ended: when it is made again, it ends here."""
+        turn = self._context.repetition
+        if self._context.deciding is not None and not self._course.has_ended(turn):
+            self._note(turn, self.number, ENDED)
+
     def leave(self, index: int) -> None:
         """Choose another dataset in place of the last choice, and never this
         dataset again.
@@ -407,5 +413,5 @@ class DueChoicesIterator(ElementIterator):
         self._number, self._counts = number, [*counts]
         self._left.difference_update(gone)
         self._course.merge(parts)
-        if parts and not self._is_allowed(known := self._course.parts[-1][3]):
+        if parts and not self._is_allowed(known := self._course.newest):
             raise self._refusal(known)

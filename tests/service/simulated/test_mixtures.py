@@ -269,3 +269,21 @@ def test_weights_may_become_earlier_ones_again(passes: int, cuts: tuple[int, int
             iterator.close()
     every = [*range(100), *range(1000, 1020)]
     assert Counter(found) == Counter(every * passes)
+
+
+def test_a_task_that_has_ended_keeps_its_weights() -> None:
+    """A task that had made its last element before the state was taken ends there
+    again, also if the next run has other weights.
+    """
+    datasets = {"a": Dataset.range(300), "b": Dataset.range(1000, 1020)}
+
+    def made(service: WatchedService, weights: Any, reweight: bool = False) -> Dataset:
+        options = {"deterministic": True, "num_tasks": 3, "max_outstanding_requests": 8}
+        mixture = Dataset.mix(datasets, weights, seed=1, stop="first", reweight=reweight)
+        return mixture.apply(service.distribute("distributed_epoch", **options))
+
+    with WatchedService(2) as service:
+        before, state = stopped(made(service, {"a": 1, "b": 5}), 20)
+    with WatchedService(2) as service:
+        after = gone_on(made(service, {"a": 1, "b": 1}, reweight=True), state)
+    assert max(Counter(before + after).values()) == 1
