@@ -3,8 +3,9 @@
     python examples/language_model.py
 
 Each file of a package is a document, and each of its bytes is a token. Two workers pack
-the documents of each package into rows, and mix the rows by weights, which are so the
-shares of the tokens. A token attends to its own document only.
+the documents of each package into rows, and mix the rows by weights. All rows have
+equally many tokens, so the weights are the shares of tokens. A token attends to its own
+document only.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ ROW = 128
 END = 0
 """Token behind each document, which no file contains."""
 LOSS = 2.6
-"""Mean loss of the last ten steps, in nats, below which training falls. It begins at
+"""Mean loss of the last ten steps, in nats, which training must reach. It begins at
 5.5, the logarithm of the number of tokens.
 """
 WEIGHTS = {"email": 2, "asyncio": 1, "json": 1}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -202,6 +204,14 @@ BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
     "no change": (PARTS, {"weights": [(0, [1, 2])]}, "weights"),
     "late": (PARTS, {"weights": [(1, {"web": 1, "code": 1})]}, "ascend from 0"),
     "twice": (PARTS, {"weights": [(0, {"web": 1, "code": 1})] * 2}, r"ascend from 0, got \[0, 0\]"),
+    "many": (
+        PARTS,
+        {"weights": [(at, {"web": 1, "code": at}) for at in range(101)]},
+        "weights has 101 changes, and mix.. takes at most 100",
+    ),
+    "decimal": (PARTS, {"weights": {"web": 1, "code": Decimal("nan")}}, "weight of `code`"),
+    "vast": (PARTS, {"weights": {"web": 1, "code": Decimal("1e9999")}}, "weight of `code`"),
+    "below": (PARTS, {"weights": {"web": 1, "code": Fraction(-1, 2)}}, "weight of `code`"),
     "fraction": (PARTS, {"weights": [(0.5, {"web": 1, "code": 1})]}, "number of an element"),
     "stop": (PARTS, {"stop": "last"}, "`stop` must be one of 'first', 'all', 'once'"),
     "seed": (PARTS, {"seed": "x"}, "seed"),
@@ -218,6 +228,33 @@ def test_mix_refuses_bad_arguments(name: str) -> None:
         Dataset.mix(datasets, **options)
 
 
+@pytest.mark.parametrize(
+    ("web", "code"),
+    [
+        (np.float32(0.75), 0.25),
+        (Fraction(3, 4), Fraction(1, 4)),
+        (Decimal("0.3"), 0.1),
+        (np.float32(0.3), np.float16(0.1)),
+        (3 * 10**400, 10**400),
+        (3e23, 10**23),
+    ],
+)
+def test_weights_are_exact(web: Any, code: Any) -> None:
+    """A weight is a number of any kind and size, and a float stands for its decimal
+    text.
+    """
+    expected = Dataset.mix(PARTS, {"web": 3, "code": 1}).node.choices.weights
+    found = Dataset.mix(PARTS, {"web": web, "code": code}).node.choices.weights
+    assert found == expected
+    changes = [(0, {"web": 3, "code": 1}), (10, {"web": web, "code": code})]
+    assert Dataset.mix(PARTS, changes).node.choices.weights == expected
+
+
+def test_an_empty_dataset_may_have_weight_zero() -> None:
+    """A dataset that is not read may be empty."""
+    assert ints(Dataset.mix({"a": ONE, "b": Dataset.range(0)}, {"a": 1, "b": 0})) == ints(ONE)
+
+
 def test_a_single_dataset_is_a_mixture() -> None:
     """A mixture of one dataset yields that dataset."""
     assert ints(Dataset.mix({"a": ONE})) == ints(ONE)
@@ -230,7 +267,7 @@ def test_weights_are_no_part_of_the_fingerprint() -> None:
     first = iter(Dataset.mix(PARTS, {"web": 3, "code": 1}, seed=1))
     before = [int(next(first)) for _ in range(20)]
     other = Dataset.mix(PARTS, {"web": 1, "code": 1}, seed=1)
-    with pytest.raises(FailedPreconditionError, match="0:1,3, and those of this dataset are 0:1,1"):
+    with pytest.raises(FailedPreconditionError, match=r"has the weights .'code': 1, 'web': 3"):
         iter(other).load_state_dict(first.state_dict())
     again = iter(Dataset.mix(PARTS, {"web": 1, "code": 1}, seed=1, stop="once", reweight=True))
     with pytest.raises(FailedPreconditionError, match="another pipeline"):

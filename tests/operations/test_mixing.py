@@ -211,6 +211,15 @@ def test_cardinalities(
     assert mix(*inputs, weights=((0, weights),), stop=stop).cardinality == expected
 
 
+@pytest.mark.parametrize("stop", ["first", "all", "once"])
+def test_the_last_weights_decide_whether_a_mixture_ends(stop: str) -> None:
+    """A mixture ends if its endless dataset has no weight in the end."""
+    inputs = Repeat(inputs=(part(0, 1),), count=-1), part(1, 4)
+    weights = ((0, (1, 0)), (10, (0, 1)))
+    assert mix(*inputs, weights=weights, stop=stop).cardinality == UNKNOWN
+    assert len(numbers(run(mix(*inputs, weights=weights, stop=stop), limit=99))) == 14
+
+
 def test_mixtures_of_mixtures() -> None:
     """A mixture reads mixtures, and is repeated, shuffled and cut like any dataset."""
     inner = mix(part(0, 9), part(1, 9), stop="all")

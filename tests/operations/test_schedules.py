@@ -194,5 +194,8 @@ def test_choices_refuse_other_weights() -> None:
     first = make_iterator(due(((0, (3, 1)),)), Context())
     next(first)
     again = make_iterator(due(((0, (1, 1)),)), Context())
-    with pytest.raises(FailedPreconditionError, match="0:3,1, and those of this dataset are 0:1,1"):
+    with pytest.raises(
+        FailedPreconditionError,
+        match=r"has the weights \{0: 3, 1: 1\}, and this dataset has \{0: 1, 1: 1\}",
+    ):
         again.restore(first.state())

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from fractions import Fraction
+from numbers import Rational
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,11 @@ from zmqdata.dataset.parts import D, DatasetMethods
 from zmqdata.dataset.refusals import check_alike, check_choices, check_weights
 from zmqdata.nodes.base import Node, known_spec
 from zmqdata.peeking import peek
+
+_MOST_CHANGES = 100
+"""Most changes of weights in a list: each makes the numbers of a schedule longer."""
+_MOST_DIGITS = 1000
+"""Most digits of a weight before or after its decimal point."""
 
 
 class Choices(DatasetMethods[D]):
@@ -131,14 +138,14 @@ class Choices(DatasetMethods[D]):
         Args:
             datasets: the datasets by name; their elements have the same structure.
             weights: a number of at least 0 for each name: the shares, in any unit. A
-                dataset of weight 0 is not read. None: all are equal. A list of pairs
-                ``(number, weights)``, in ascending order from 0, changes the weights
-                from that element of the mixture on.
+                dataset of weight 0 is not read. None: all are equal. A list of up to
+                100 pairs ``(number, weights)``, in ascending order from 0, changes the
+                weights from that element of the mixture on.
             seed: decides which of several datasets comes first that are equally due.
             stop: ``"first"`` ends when a dataset that is due has ended. ``"all"`` ends
                 when each was read once; those that have ended begin again. ``"once"``
-                reads each element once; the others share out the part of a dataset
-                that has ended.
+                reads each element once; the others share the part of a dataset that
+                has ended.
             names: True to yield pairs of the name of a dataset and its element.
             reweight: True to continue from a state that names other weights. The new
                 ones begin at the element that was reached.
@@ -157,8 +164,9 @@ class Choices(DatasetMethods[D]):
         [0, 1, 10, 2, 3, 4, 11, 5]
 
         After any n elements, each dataset has yielded its share of n, up to one
-        element; after a change of weights, up to two. ``stats()`` counts the elements
-        of each as ``data/mix/<name>``.
+        element, also across the changes of a list; up to two after a change that sets
+        a weight to 0 or raises it from 0. ``stats()`` counts the elements of each as
+        ``data/mix/<name>``.
 
         Not in tf.data, whose ``sample_from_datasets`` draws each element
         independently. With the service, each task has its own schedule. The page on
@@ -167,8 +175,10 @@ class Choices(DatasetMethods[D]):
         known = _mixed_names(datasets)
         inputs = _inputs("mix()", [datasets[name] for name in known], known)
         shares = _changing_weights(known, weights)
-        for name, node in zip(known, inputs, strict=True):
-            if node.cardinality == 0:
+        for name, node, rates in zip(
+            known, inputs, zip(*[rates for _, rates in shares], strict=True), strict=True
+        ):
+            if node.cardinality == 0 and any(rates):
                 raise ValueError(
                     f"the dataset `{name}` of mix() has no elements, so it cannot have its share. "
                     "Leave it out"
@@ -177,6 +187,7 @@ class Choices(DatasetMethods[D]):
         drawn, site = optional_seed(seed), call_site()
         choices = operations.schedules.DueChoices(
             weights=shares,
+            names=known,
             reweight=flag("reweight", reweight),
             seed=drawn,
             rerandomize=drawn is None,
@@ -290,19 +301,27 @@ def _changing_weights(names: tuple[str, ...], weights: Any) -> operations.schedu
     expected = "a dict of numbers by name, or a list of pairs (number of an element, such a dict)"
     if isinstance(changes, str) or not isinstance(changes, Sequence) or not changes:
         refuse("weights", weights, expected)
+    if len(changes) > _MOST_CHANGES:
+        raise ValueError(
+            f"weights has {len(changes)} changes, and mix() takes at most {_MOST_CHANGES}. Change "
+            "the weights in larger steps"
+        )
     found: list[tuple[int, tuple[int, ...]]] = []
+    starts: list[int] = []
     for change in changes:
         if not isinstance(change, (tuple, list)) or len(change) != 2:
             refuse("weights", weights, expected)
         start, shares = integer("the number of an element in weights", change[0]), change[1]
         if not isinstance(shares, Mapping):
             refuse("weights", weights, expected)
-        if start < 0 or (found[-1][0] >= start if found else start > 0):
+        if start < 0 or (starts[-1] >= start if starts else start > 0):
             raise ValueError(
-                "the numbers of elements in weights must ascend from 0, got "
-                f"{[*[one for one, _ in found], start]}"
+                f"the numbers of elements in weights must ascend from 0, got {[*starts, start]}"
             )
-        found.append((start, _whole_weights(names, shares)))
+        starts.append(start)
+        wholes = _whole_weights(names, shares)
+        if not found or wholes != found[-1][1]:
+            found.append((start, wholes))
     return tuple(found)
 
 
@@ -317,13 +336,25 @@ def _whole_weights(names: tuple[str, ...], weights: Mapping[Any, Any]) -> tuple[
             f"weights must have a number for each dataset of mix(): missing are {missing}, and "
             f"unknown are {unknown}"
         )
-    values = [number(f"the weight of `{name}`", weights[name]) for name in names]
-    exact = [
-        Fraction(repr(value)) if value % 1 else Fraction(int(weights[name]))
-        for name, value in zip(names, values, strict=True)
-    ]
+    exact = [_exact(f"the weight of `{name}`", weights[name]) for name in names]
     if not any(exact):
         raise ValueError(f"one of the weights of mix() must be above 0, got {dict(weights)}")
     unit = math.lcm(*[value.denominator for value in exact])
     wholes = [int(value * unit) for value in exact]
     return tuple(whole // math.gcd(*wholes) for whole in wholes)
+
+
+def _exact(name: str, value: Any) -> Fraction:
+    """Return a number of at least 0 as a fraction; a float as the shortest decimal
+    number that is read as this float of its width.
+    """
+    is_whole = isinstance(value, (Rational, np.integer)) and not isinstance(value, bool)
+    if not is_whole and not isinstance(value, Decimal):
+        number(name, value)
+    elif (not is_whole and not (value.is_finite() and abs(value.adjusted()) < _MOST_DIGITS)) or (
+        value < 0
+    ):
+        raise ValueError(f"{name} must be a finite number of at least 0, got {value}")
+    return (
+        Fraction(int(value.numerator), int(value.denominator)) if is_whole else Fraction(str(value))
+    )

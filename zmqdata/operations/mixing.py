@@ -53,12 +53,12 @@ class Mix(Choose):
         weights = self.choices.weights
         if self.stop == "once" and all(min(rates) for _, rates in weights) and min(counts) >= 0:
             return sum(counts)
-        read = [
-            count == INFINITE_CARDINALITY
-            for count, *rates in zip(counts, *[rates for _, rates in weights], strict=True)
-            if any(rates)
-        ]
-        is_endless = all(read) if self.stop == "first" else any(read)
+        endless = [count == INFINITE_CARDINALITY for count in counts]
+        if self.stop == "first":
+            read = map(any, zip(*[rates for _, rates in weights], strict=True))
+            is_endless = all(one for one, is_read in zip(endless, read, strict=True) if is_read)
+        else:
+            is_endless = any(map(min, endless, weights[-1][1]))
         return INFINITE_CARDINALITY if is_endless else UNKNOWN_CARDINALITY
 
     def spec(self, infer: Infer) -> Any:

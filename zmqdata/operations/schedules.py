@@ -232,6 +232,8 @@ class DueChoices(DrawnChoices):
     """Weights of the datasets. They are no part of the fingerprint, because a state
     names its own.
     """
+    names: tuple[str, ...] = field(default=(), compare=False)
+    """Names of the datasets, for errors."""
     reweight: bool = field(default=False, compare=False)
     """True to continue from a state with other weights."""
     operation: ClassVar[str] = "choices"
@@ -366,13 +368,21 @@ class DueChoicesIterator(ElementIterator):
 
     def _refusal(self, known: str) -> FailedPreconditionError:
         error = FailedPreconditionError(
-            f"The state of mix() names the weights {known}, and those of this dataset are "
-            f"{self._text} (from element: weight of each dataset, by name, as whole numbers). "
-            "Pass the weights of the state, or reweight=True to begin the new ones at the element "
-            "that was reached. Within a function of flat_map() or interleave(), begin anew"
+            f"The state of mix() has the weights {self._named(known)}, and this dataset has "
+            f"{self._named(self._text)}. Pass the weights of the state, or reweight=True to begin "
+            "the new ones at the element that was reached. Within a function of flat_map() or "
+            "interleave(), begin anew"
         )
         error.final = True
         return error
+
+    def _named(self, text: str) -> Any:
+        """Return the weights of a text as a person would write them."""
+        names = self._node.names or range(len(self._ties))
+        parts = [
+            (start, dict(zip(names, one, strict=False))) for start, one in parsed_weights(text)
+        ]
+        return parts if len(parts) > 1 else parts[0][1]
 
     # --- asked by the iterator that follows the choices
 

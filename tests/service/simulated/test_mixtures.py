@@ -217,7 +217,10 @@ def test_a_job_refuses_the_state_of_other_weights() -> None:
     """Without ``reweight``, a job does not continue with other weights."""
     with WatchedService(2) as service:
         _, state = stopped(made(service), 40)
-    with WatchedService(2) as service, pytest.raises(DataServiceError, match="names the weights"):
+    with (
+        WatchedService(2) as service,
+        pytest.raises(DataServiceError, match=r"has the weights .'a': 6, 'b': 3, 'c': 1"),
+    ):
         gone_on(made(service, weights={"a": 1, "b": 1, "c": 1}), state)
 
 
