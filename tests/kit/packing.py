@@ -326,7 +326,7 @@ class MixingRunner(SimulatedRunner):
             # A task that owes a rest alone may be made from anywhere, without the
             # decisions that name its weights.
             course = self._courses.of((count,) if size == 1 else (0, count))
-            course.merge([[0, 0, weights_text(tuple(drawn[0]))]])
+            course.merge([[0, 0, 0, weights_text(tuple(drawn[0]))]])
         self._go_furthest()
 
     @staticmethod
