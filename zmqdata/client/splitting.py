@@ -30,7 +30,7 @@ from zmqdata.operations.mixing import Mix
 from zmqdata.operations.nested import FlatMap
 from zmqdata.operations.prefetch import Prefetch
 from zmqdata.operations.repeat import Repeat
-from zmqdata.operations.schedules import DueChoices
+from zmqdata.operations.schedules import DueChoices, named_weights
 from zmqdata.operations.selections import Shard, WithOptions
 from zmqdata.operations.shuffle import Shuffle
 from zmqdata.operations.unbatch import MapBatches
@@ -107,10 +107,10 @@ def units_of(node: Node, sources: Sequence[SplitSource]) -> m.DatasetUnits:
 def _weights_of(node: Node) -> str:
     """Return the weights of all mixtures as text."""
     text = " ".join(
-        f"from {start}: {dict(zip(mix.names, rates, strict=True))}"
+        str(named_weights(one.weights, one.names))
         for mix in every_node(node)
-        if isinstance(mix, Mix) and isinstance(mix.choices, DueChoices)
-        for start, rates in mix.choices.weights
+        for one in mix.apart
+        if isinstance(one, DueChoices)
     )
     if len(text) <= LONGEST_WEIGHTS:
         return text

@@ -18,7 +18,7 @@ from msgspec import structs
 
 from zmqdata import messages as m
 from zmqdata.measures.situation import Situation, TaskEvidence, operations, share_of, unit_of
-from zmqdata.measures.sums import added
+from zmqdata.measures.sums import RATIOS, added, ratio_of
 from zmqdata.measures.verdict import (
     COMPUTE_BOUND,
     FAILED,
@@ -421,20 +421,6 @@ def _share(part: float, whole: float) -> float:
     return round(share_of(part, whole), 4)
 
 
-RATIOS: dict[str, tuple[str, str]] = {
-    "pack/fill": ("pack/tokens", "pack/room"),
-    "pack/padding": ("pack/padded", "pack/room"),
-    "pack/sequences_per_bin": ("pack/sequences", "pack/bins"),
-    "balance": ("balance/dearest", "balance/means"),
-    "balance_in_order": ("balance/in_order", "balance/means"),
-    "balance_bound": ("balance/bound", "balance/means"),
-    "balance_fill": ("balance/filled", "balance/room"),
-}
-"""Ratios of sums that operations count: the names of both sums, by the name of the
-ratio.
-"""
-
-
 def count_fields(counts: Mapping[str, float]) -> dict[str, float]:
     """Return sums that operations counted, and the ratios of ``RATIOS``.
 
@@ -444,8 +430,8 @@ def count_fields(counts: Mapping[str, float]) -> dict[str, float]:
     return {
         **counts,
         **{
-            name: _rate(counts.get(part, 0.0), counts[whole])
-            for name, (part, whole) in RATIOS.items()
+            name: _rate(ratio_of(counts, name))
+            for name, (_, whole) in RATIOS.items()
             if whole in counts
         },
     }

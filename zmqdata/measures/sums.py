@@ -25,6 +25,18 @@ second whole piece, and a single pause does not.
 """
 MOST_COUNTS = 1000
 """Number of names up to which counts are told apart."""
+RATIOS: dict[str, tuple[str, str]] = {
+    "pack/fill": ("pack/tokens", "pack/room"),
+    "pack/padding": ("pack/padded", "pack/room"),
+    "pack/sequences_per_bin": ("pack/sequences", "pack/bins"),
+    "balance": ("balance/dearest", "balance/means"),
+    "balance_in_order": ("balance/in_order", "balance/means"),
+    "balance_bound": ("balance/bound", "balance/means"),
+    "balance_fill": ("balance/filled", "balance/room"),
+}
+"""Ratios of sums that operations count: the names of both sums, by the name of the
+ratio.
+"""
 Sums = TypeVar("Sums", TaskSums, LoopSums)
 
 
@@ -54,6 +66,17 @@ class OperationCounts(dict[str, float]):
         if name not in self and len(self) >= MOST_COUNTS:
             name = f"{name.partition('/')[0]}/others"
         self[name] = self.get(name, 0.0) + amount
+
+
+def ratio_of(counts: Mapping[str, float], name: str) -> float:
+    """Return a ratio of ``RATIOS``; 0 if nothing was counted.
+
+    Example:
+        >>> ratio_of({"balance/dearest": 3.0, "balance/means": 2.0}, "balance")
+        1.5
+    """
+    part, whole = (counts.get(one, 0.0) for one in RATIOS[name])
+    return part / whole if whole else 0.0
 
 
 def counted_together(counts: Iterable[Mapping[str, float]]) -> dict[str, float]:

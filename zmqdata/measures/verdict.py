@@ -25,7 +25,7 @@ from zmqdata.measures.situation import (
     share_of,
     wait_share_without,
 )
-from zmqdata.measures.sums import added
+from zmqdata.measures.sums import added, ratio_of
 from zmqdata.messages import OperationStatus, TaskSums
 from zmqdata.peeking import counted
 from zmqdata.printable import printable, shown_share
@@ -418,7 +418,7 @@ def _cold_start(situation: Situation) -> str:
 
 def _unequal_steps(situation: Situation) -> str:
     counts = situation.counts
-    bound = counts.get("balance/bound", 0.0) / (counts.get("balance/means") or 1.0)
+    bound = ratio_of(counts, "balance_bound")
     if bound <= UNBALANCED:
         return ""
     has_budget = bool(counts.get("balance/room"))

@@ -129,7 +129,7 @@ class Checkpoint(Discreet, frozen=True):
 
     @property
     def reached(self) -> int:
-        """Step of which operations behind the consumer have not had the element."""
+        """First step of which operations behind the consumer lack the element."""
         return self.step + self.ahead
 
 

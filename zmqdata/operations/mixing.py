@@ -214,11 +214,7 @@ class MixIterator(ChooseIterator):
         chosen = self._chosen
         if chosen not in self._nestings:
             self._check_nesting(chosen, element)
-            self._counts.add(self._keys[chosen])
-        elif (key := self._keys[chosen]) in self._counts:
-            self._counts[key] += 1.0  # faster than ``add``
-        else:
-            self._counts.add(key)
+        self._counts.add(self._keys[chosen])
         return (self._names[chosen], element) if self._with_names else element
 
     def _check_nesting(self, chosen: int, element: Any) -> None:

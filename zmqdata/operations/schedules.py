@@ -7,7 +7,7 @@ Decision 0057.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Any, ClassVar
@@ -48,6 +48,19 @@ def parsed_weights(text: str) -> Weights:
     """
     pairs = (part.split(":") for part in text.split(" "))
     return tuple((int(start), tuple(map(int, rates.split(",")))) for start, rates in pairs)
+
+
+def named_weights(weights: Weights, names: Iterable[Any]) -> Any:
+    """Return weights as a person would write them.
+
+    >>> named_weights(((0, (1, 3)),), "ab")
+    {'a': 1, 'b': 3}
+    >>> named_weights(((0, (1, 3)), (9, (1, 1))), "ab")
+    [(0, {'a': 1, 'b': 3}), (9, {'a': 1, 'b': 1})]
+    """
+    known = [*names]
+    parts = [(start, dict(zip(known, rates, strict=False))) for start, rates in weights]
+    return parts if len(parts) > 1 else parts[0][1]
 
 
 def usable_weights(weights: Weights, first: int, left: set[int]) -> Weights:
@@ -377,12 +390,8 @@ class DueChoicesIterator(ElementIterator):
         return error
 
     def _named(self, text: str) -> Any:
-        """Return the weights of a text as a person would write them."""
         names = self._node.names or range(len(self._ties))
-        parts = [
-            (start, dict(zip(names, one, strict=False))) for start, one in parsed_weights(text)
-        ]
-        return parts if len(parts) > 1 else parts[0][1]
+        return named_weights(parsed_weights(text), names)
 
     # --- asked by the iterator that follows the choices
 
