@@ -128,7 +128,8 @@ class Monitor:
             waits_for: returns what the server waits for before it is ready; empty if it
                 is ready. Called in any thread.
         """
-        self._watched, self._waits_for = (loop, watched), waits_for
+        # A loop that hangs in its first turn hangs, too.
+        self._watched, self._waits_for, self._turned = (loop, watched), waits_for, time.monotonic()
 
     def turned(self) -> None:
         """Record that the loop has turned."""
