@@ -38,8 +38,8 @@ test-torch: .venv-torch/.ready ; .venv-torch/bin/python -m pytest tests/pytorch 
 test-frameworks: .venv-frameworks/.ready ; .venv-frameworks/bin/python -m pytest tests/frameworks/test_ray.py tests/frameworks/test_notebook.py $(ARGS)
 # As root, on Debian and Ubuntu: the daemons of Slurm run in a temporary folder while the tests do.
 test-slurm: .venv/.dev-ready ; $(call bring,srun,slurm-wlm munge) && ZMQDATA_LAUNCHERS=1 $(BIN)/python -m pytest tests/frameworks/test_slurm.py $(ARGS)
-# The same suite of hosts on this machine and on a Slurm of three nodes, as above.
-test-engines: .venv/.dev-ready ; $(call bring,srun,slurm-wlm munge) && ZMQDATA_ENGINES=1 $(BIN)/python -m pytest tests/engines $(ARGS)
+# The same suite of hosts on this machine, on a Slurm of three nodes, on Ray and on Dask; the chart and the image: never in .ci/run.
+test-engines: .venv-engines/.ready ; $(call bring,srun,slurm-wlm munge) && ZMQDATA_ENGINES=1 .venv-engines/bin/python -m pytest tests/engines $(ARGS)
 test-mpi: .venv/.dev-ready ; $(call bring,mpirun.openmpi,openmpi-bin) && ZMQDATA_LAUNCHERS=1 $(BIN)/python -m pytest tests/frameworks/test_mpi.py $(ARGS)
 # Pages in a real browser, and each panel and alert rule put to a real Prometheus: never in .ci/run.
 test-looking: .venv-looking/.ready ; $(call bring,chromium,chromium) && $(call bring,promtool,prometheus) && ZMQDATA_LOOKING=1 .venv-looking/bin/python -m pytest tests/looking tests/dashboard $(ARGS)
@@ -76,7 +76,7 @@ lock: .venv-lock/.ready ; .venv-lock/bin/uv pip compile --quiet --universal --py
 # Everything up to the tag, in docs/releasing.md: make release VERSION=x.y.z
 release: .venv-lock/.ready ; .venv-lock/bin/python -m tools.release $(VERSION) $(ARGS)
 audit: .venv-lock/.ready ; .venv-lock/bin/python tools/audit.py $(LOCK)
-clean: ; rm -rf .venv .venv-tfdata .venv-frameworks .venv-torch .venv-torch-core .venv-looking .venv-formats .venv-bench .venv-lock .venv-pythons build dist *.egg-info .coverage .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .durations.txt
+clean: ; rm -rf .venv .venv-engines .venv-tfdata .venv-frameworks .venv-torch .venv-torch-core .venv-looking .venv-formats .venv-bench .venv-lock .venv-pythons build dist *.egg-info .coverage .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .durations.txt
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 10) <= v <= (3, 14) else f"zmqdata needs Python 3.10 to 3.14, and $(PYTHON) is {v[0]}.{v[1]}; try: make PYTHON=python3.12 $(MAKECMDGOALS)")'
@@ -117,6 +117,11 @@ clean: ; rm -rf .venv .venv-tfdata .venv-frameworks .venv-torch .venv-torch-core
 .venv-frameworks/.ready: pyproject.toml setup.py
 	@test -x .venv-frameworks/bin/python || $(PYTHON) -m venv .venv-frameworks
 	.venv-frameworks/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[dev,frameworks]"
+	@touch $@
+
+.venv-engines/.ready: pyproject.toml setup.py
+	@test -x .venv-engines/bin/python || $(PYTHON) -m venv .venv-engines
+	.venv-engines/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[dev,engines-tests]"
 	@touch $@
 
 .venv-torch/.ready: pyproject.toml setup.py

@@ -27,12 +27,17 @@ def slurm() -> Iterator[Slurm]:
             yield made
 
 
-@pytest.fixture(params=["Local", "Slurm"])
-def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
-    """An engine."""
-    if request.param == "Local":
-        return LocalEngine()
-    return SlurmEngine(request.getfixturevalue("slurm"), tmp_path)
+@pytest.fixture(params=["local", "queue"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    """Each engine, by the name of its fixture."""
+    found: Engine = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture
+def local() -> LocalEngine:
+    """This machine."""
+    return LocalEngine()
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import random
 import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tests.frameworks.slurm import Slurm
 from zmqdata import hosts
@@ -17,31 +17,49 @@ from zmqdata.cluster.processes import ServerProcess
 Deed = Callable[[hosts.Host, str], None]
 
 
-class LocalEngine:
-    """This machine, whose means are signals."""
+class Engine(Protocol):
+    """An engine, whose workers are processes of this machine, too."""
 
     def make(self, service: str, **options: Any) -> hosts.Host:
         """Return a host."""
-        return hosts.Local(service, **options)
 
     def kill(self, host: hosts.Host, name: str) -> None:
         """End a worker without a drain."""
-        self._signal(host, name, signal.SIGKILL)
 
     def end(self, host: hosts.Host, name: str) -> None:
         """End a worker that drains."""
-        self._signal(host, name, signal.SIGTERM)
 
     @property
     def deeds(self) -> Mapping[str, Deed]:
         """Everything that the engine does to workers, by name."""
-        return {"SIGKILL": self.kill, "SIGTERM": self.end}
 
     def hurry(self) -> None:
         """Let workers that wait in a queue start now."""
 
     def left(self, prefix: str) -> list[str]:
-        """Return the processes of workers whose names have a prefix."""
+        """Return what is left of workers whose names have a prefix."""
+
+
+class LocalEngine:
+    """This machine, whose means are signals."""
+
+    def make(self, service: str, **options: Any) -> hosts.Host:
+        return hosts.Local(service, **options)
+
+    def kill(self, host: hosts.Host, name: str) -> None:
+        self._signal(host, name, signal.SIGKILL)
+
+    def end(self, host: hosts.Host, name: str) -> None:
+        self._signal(host, name, signal.SIGTERM)
+
+    @property
+    def deeds(self) -> Mapping[str, Deed]:
+        return {"SIGKILL": self.kill, "SIGTERM": self.end}
+
+    def hurry(self) -> None:
+        """Nothing waits."""
+
+    def left(self, prefix: str) -> list[str]:
         return processes(prefix)
 
     def _signal(self, host: hosts.Host, name: str, number: int) -> None:
@@ -63,7 +81,6 @@ class SlurmEngine:
         self.slurm, self.folder = slurm, folder
 
     def make(self, service: str, **options: Any) -> hosts.Host:
-        """Return a host."""
         sbatch = ["--exclusive", *options.pop("sbatch", [])]
         return hosts.Slurm(service, "spot", "30", sbatch, logs=self.folder, **options)
 
@@ -78,11 +95,9 @@ class SlurmEngine:
         return next(iter(self.jobs(name)), "")
 
     def kill(self, host: hosts.Host, name: str) -> None:
-        """End a worker without a drain."""
         self._tell("scancel", "--signal=KILL", "--full", self.job(name))
 
     def end(self, host: hosts.Host, name: str) -> None:
-        """End a worker that drains."""
         self._tell("scancel", self.job(name))
 
     def requeue(self, host: hosts.Host, name: str) -> None:
@@ -101,7 +116,6 @@ class SlurmEngine:
 
     @property
     def deeds(self) -> Mapping[str, Deed]:
-        """Everything that the engine does to workers, by name."""
         return {
             "scancel": self.end,
             "scancel --signal=KILL": self.kill,
@@ -124,9 +138,6 @@ class SlurmEngine:
     def _tell(self, *command: str) -> None:
         # The job may have ended a moment ago.
         self.slurm.attempt(*command)
-
-
-Engine = LocalEngine | SlurmEngine
 
 
 def processes(prefix: str) -> list[str]:

@@ -1,11 +1,13 @@
-"""Options of the workers that a host starts."""
+"""Workers that a host starts: their options, and workers within an engine's process."""
 
 from __future__ import annotations
 
+import threading
 from dataclasses import asdict, fields, replace
 from typing import Any
 
-from zmqdata.cluster.processes import command_options
+from zmqdata.cluster.fleet import DRAINING, RUNNING, STARTING
+from zmqdata.cluster.processes import ServerProcess, command_options, stop_seconds
 from zmqdata.config.endpoints import Service, parse_service
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.recipes import meant
@@ -19,6 +21,8 @@ OF_WORKER = frozenset(one.name for one in fields(WorkerConfig)) - {
 """Fields that are options of workers: a host chooses names, and several workers of a
 machine cannot have the same port.
 """
+ENDED = "ended"
+"""State of a worker that runs no longer."""
 
 
 class WorkerOptions:
@@ -70,3 +74,64 @@ class WorkerOptions:
             *command_options(replace(self.config, name=name)),
             *command_options(self.processes),
         ]
+
+
+class PlacedWorker:
+    """A worker whose process ends with the process of the engine that has placed it.
+
+    Args:
+        name: name of the worker.
+        options: its options. The number of its processes is that of this machine.
+
+    Raises:
+        OSError: the process cannot be started.
+
+    Example:
+        >>> from zmqdata import DispatchServer
+        >>> with DispatchServer() as dispatcher:
+        ...     options = WorkerOptions("Ray", dispatcher.target, {})
+        ...     worker = PlacedWorker("ray-0", options)
+        ...     first = worker.state()
+        ...     worker.close()
+        >>> first, worker.state()
+        ('starting', 'ended')
+    """
+
+    def __init__(self, name: str, options: WorkerOptions) -> None:
+        self._count = options.processes.count()
+        self._drains: threading.Thread | None = None
+        self._server = ServerProcess(
+            "zmqdata.worker",
+            options.command(name),
+            self._count,
+            stop_seconds=stop_seconds(options.config),
+            name=name,
+        )
+        self._server.launch()
+
+    def state(self) -> str:
+        """Return ``starting``, ``running``, ``draining`` or ``ended``."""
+        if not self._server.alive:
+            return ENDED
+        if self._drains is not None:
+            return DRAINING
+        return RUNNING if len(self._server.addresses) >= self._count else STARTING
+
+    def ending(self) -> str:
+        """Return how the worker has ended, and the last line of its log."""
+        return self._server.ending
+
+    def drain(self) -> None:
+        """Drain the worker and end it, without waiting. A later call has no effect."""
+        if self._drains is None:
+            self._drains = threading.Thread(
+                target=self._server.stop, name="zmqdata-drain", daemon=True
+            )
+            self._drains.start()
+
+    def close(self) -> None:
+        """Drain the worker, wait until it has ended, and delete its log. A worker that
+        does not end in time is killed.
+        """
+        self._server.stop()
+        self._server.close()
