@@ -10,7 +10,8 @@ with the library's own messages. They register and open a DYNAMIC job, and send 
 heartbeat each second, workers as rarely as they are told. Workers host the tasks that
 they are given and request splits about every five seconds; clients report deliveries. A
 worker has links with ``--links`` clients: its heartbeat names and vouches for as many
-of them as a real worker's would.
+of them as a real worker's would. Heartbeats carry the measures of a pipeline of three
+operations and of a training loop, and ``/metrics`` is read every 15 seconds.
 
 After all peers have arrived, it measures the delay of answers to heartbeats and
 requests for splits, as the peers see it. It also measures the dispatcher's CPU time,
@@ -31,7 +32,9 @@ import select
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -59,6 +62,8 @@ SETTLING = 15.0
 """Seconds to wait after all peers have arrived: until then each client received the
 growing task list many times.
 """
+SCRAPED_EVERY = 15.0
+"""Seconds between two readings of the metrics."""
 PIPELINE = b"a pipeline that nobody opens"
 JOB = m.JobParameters("scale", "scale", "DYNAMIC")
 
@@ -97,6 +102,18 @@ heard = msgspec.msgpack.Decoder(Heard).decode
 def numbers_of(tasks: bytes) -> list[int]:
     """Return the ids of the tasks in a list, which is the same for all clients."""
     return [one.task for one in msgspec.msgpack.decode(tasks, type=list[Numbered])]
+
+
+def task_measures(task: int, attempt: int, produced: int) -> m.TaskMeasures:
+    """Return the measures of a task whose pipeline has three operations."""
+    total = m.TaskSums(
+        produced / 100, produced / 200, produced / 200, 0.0, produced, 1e3 * produced
+    )
+    nodes = tuple(
+        m.NodeTime(place, f"{name} at train.py:{line}", produced / 600, 1.0)
+        for line, (place, name) in enumerate([("", "batch"), ("0", "map"), ("0.0", "range")])
+    )
+    return m.TaskMeasures(task, attempt, total, m.TaskSums(10.0, 5.0, 5.0, 0.0, 1e3), nodes)
 
 
 class Peer:
@@ -152,7 +169,10 @@ class SimulatedWorker(Peer):
 
     def _reports(self) -> tuple[m.TaskReport, ...]:
         return tuple(
-            m.TaskReport(task, facts[0], facts[2], None) for task, facts in self.tasks.items()
+            m.TaskReport(
+                task, attempt, produced, None, measures=task_measures(task, attempt, produced)
+            )
+            for task, (attempt, _, produced) in self.tasks.items()
         )
 
     def speak(self) -> None:
@@ -220,7 +240,16 @@ class SimulatedClient(Peer):
         ]
         span = ((100 * self.beats - 100, 100 * self.beats),)
         beat = m.ClientHeartbeat(
-            self.name, self.version, self.beats, dict.fromkeys(mine, span), beat=self.beats
+            self.name,
+            self.version,
+            self.beats,
+            dict.fromkeys(mine, span),
+            beat=self.beats,
+            measures=m.LoopMeasures(
+                m.LoopSums(self.beats, self.beats / 10, 100.0 * self.beats),
+                m.LoopSums(10.0, 1.0, 1e3),
+                moved={"tcp zstd": (self.beats * 100_000, 100 * self.beats)},
+            ),
         )
         self.send(beat, "client heartbeat")
 
@@ -381,6 +410,28 @@ def company(
             one.kill()
 
 
+@contextlib.contextmanager
+def scraped(address: str) -> Iterator[list[float]]:
+    """Read metrics regularly, and collect the seconds that each reading took."""
+    taken: list[float] = []
+    done = threading.Event()
+
+    def read() -> None:
+        while not done.wait(SCRAPED_EVERY if taken else 0.0):
+            began = time.perf_counter()
+            with urllib.request.urlopen(address, timeout=START) as answer:  # noqa: S310 - of our dispatcher
+                answer.read()
+            taken.append(time.perf_counter() - began)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    try:
+        yield taken
+    finally:
+        done.set()
+        thread.join()
+
+
 def told(one: subprocess.Popen[str]) -> Any:
     """Return the next line of a company."""
     assert one.stdout is not None
@@ -408,7 +459,7 @@ def measure(
         settling: seconds to wait before the measurement.
     """
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        options = [f"--work-dir={folder}"] if journal else []
+        options = ["--metrics-port=0", *([f"--work-dir={folder}"] if journal else [])]
         server = stack.enter_context(
             contextlib.closing(ServerProcess("zmqdata.dispatcher", options))
         )
@@ -425,6 +476,7 @@ def measure(
             "seconds": max(one["seconds"] for one in starts),
             "cpu_seconds": cpu_seconds(server.pid) - began,
         }
+        scrapes = stack.enter_context(scraped(server.said.rpartition(" ")[2].strip()))
         for length in (settling, seconds):
             used, at = cpu_seconds(server.pid), time.perf_counter()
             for one in companies:
@@ -439,6 +491,7 @@ def measure(
             "start": start,
             "cores": cores,
             "memory_mb": memory_mb(server.pid),
+            "slowest_scrape": max(scrapes),
             "milliseconds": answers[0] | answers[1],
         }
 
