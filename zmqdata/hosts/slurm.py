@@ -9,7 +9,6 @@ kills the worker at once. A signal for a job in the queue is tried for over a mi
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
 import os
 import shlex
@@ -24,15 +23,11 @@ from typing import Any
 from zmqdata.cluster.fleet import DRAINING, QUEUED, RUNNING, STARTING
 from zmqdata.cluster.host import Host, HostError
 from zmqdata.cluster.processes import command_options, stop_seconds
-from zmqdata.config.endpoints import Service, endpoint_host
+from zmqdata.config.endpoints import Service
 from zmqdata.config.worker import WorkerConfig
-from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
-from zmqdata.hosts.workers import WorkerOptions
-from zmqdata.transport.addresses import REACHABLE, is_loopback
-from zmqdata.transport.dispatcher_file import current_address
+from zmqdata.errors import FailedPreconditionError
+from zmqdata.hosts.workers import WorkerOptions, warn_of_loopback
 from zmqdata.worker.processes.options import ProcessSettings
-
-log = logging.getLogger(__name__)
 
 COMMANDS = ("sbatch", "squeue", "scancel", "scontrol")
 DEADLINE = 20.0
@@ -292,7 +287,7 @@ class Slurm(Host):
             )
         self._logs = Path(logs).absolute()
         self._logs.mkdir(parents=True, exist_ok=True)
-        _warn_of_loopback(options.config.dispatcher_address)
+        warn_of_loopback(service)
         self._jobs: dict[str, str] = {}
         self._ended: dict[str, str] = {}
         self._stopped: set[str] = set()
@@ -418,19 +413,6 @@ def _call(*command: str, text: str | None = None) -> str:
         words = " ".join((done.stderr or done.stdout).split())
         raise SlurmRefusal(f"`{command[0]}` has failed with code {done.returncode}: {words}")
     return done.stdout
-
-
-def _warn_of_loopback(service: str) -> None:
-    address = current_address(service)
-    host = endpoint_host(address)
-    with contextlib.suppress(InvalidArgumentError):
-        if address and (host is None or is_loopback(host)):
-            log.warning(
-                "the dispatcher at %s can be reached from its own machine alone, and workers on "
-                "other nodes cannot register. %s",
-                address,
-                REACHABLE,
-            )
 
 
 def _last_line(path: Path) -> str:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import threading
 from dataclasses import asdict, fields, replace
 from typing import Any
 
 from zmqdata.cluster.fleet import DRAINING, RUNNING, STARTING
 from zmqdata.cluster.processes import ServerProcess, command_options, stop_seconds
-from zmqdata.config.endpoints import Service, parse_service
+from zmqdata.config.endpoints import Service, endpoint_host, parse_service
 from zmqdata.config.worker import WorkerConfig
+from zmqdata.errors import InvalidArgumentError
 from zmqdata.recipes import meant
+from zmqdata.transport.addresses import LOOPBACK, REACHABLE, is_loopback
+from zmqdata.transport.dispatcher_file import current_address
 from zmqdata.transport.keychoice import shown_settings
 from zmqdata.worker.processes.options import ProcessSettings
+
+log = logging.getLogger(__name__)
 
 OF_PROCESSES = frozenset(one.name for one in fields(ProcessSettings))
 OF_WORKER = frozenset(one.name for one in fields(WorkerConfig)) - {
@@ -74,6 +81,44 @@ class WorkerOptions:
             *command_options(replace(self.config, name=name)),
             *command_options(self.processes),
         ]
+
+
+def loopback_address(service: Service) -> str:
+    """Return the address of a dispatcher that only its own machine reaches; ``""`` for
+    any other, and for a file without an address yet.
+
+    Example:
+        >>> loopback_address("tcp://localhost:5050"), loopback_address("10.0.0.1:5050")
+        ('tcp://localhost:5050', '')
+    """
+    address = current_address(parse_service(service))
+    host = endpoint_host(address)
+    with contextlib.suppress(InvalidArgumentError):
+        if host is None or is_loopback(host):
+            return address
+    return ""
+
+
+def worker_interface(service: Service) -> str:
+    """Return the address to listen on for workers that may be on other machines, if
+    these can reach their dispatcher.
+
+    Example:
+        >>> worker_interface("tcp://127.0.0.1:5050"), worker_interface("10.0.0.1:5050")
+        ('127.0.0.1', '0.0.0.0')
+    """
+    return LOOPBACK if loopback_address(service) else "0.0.0.0"  # noqa: S104 - for other nodes
+
+
+def warn_of_loopback(service: Service) -> None:
+    """Log a warning if workers on other machines cannot reach the dispatcher."""
+    if address := loopback_address(service):
+        log.warning(
+            "the dispatcher at %s can be reached from its own machine alone, and workers on "
+            "other nodes cannot register. %s",
+            address,
+            REACHABLE,
+        )
 
 
 class PlacedWorker:
