@@ -20,9 +20,9 @@ from tests.test_house import (  # noqa: F401  # pytest finds the fixture
     walked,
 )
 
-CODE = 71_266
+CODE = 71_523
 """Lines of code in ``zmqdata/``, without docstrings, comments and blanks."""
-MODULES = 491
+MODULES = 492
 """Number of its modules."""
 SLACK = 40
 """Lines by which the package may be smaller before the figure must follow."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.engines.engines import Engine, LocalEngine, SlurmEngine
+from tests.engines.ray_engine import RayEngine, made_cluster
 from tests.frameworks.slurm import Slurm, is_installed
 from zmqdata import DispatcherConfig, DispatchServer
 
@@ -27,7 +28,7 @@ def slurm() -> Iterator[Slurm]:
             yield made
 
 
-@pytest.fixture(params=["local", "queue"])
+@pytest.fixture(params=["local", "queue", "ray_cluster"])
 def engine(request: pytest.FixtureRequest) -> Engine:
     """Each engine, by the name of its fixture."""
     found: Engine = request.getfixturevalue(request.param)
@@ -44,6 +45,12 @@ def local() -> LocalEngine:
 def queue(slurm: Slurm, tmp_path: Path) -> SlurmEngine:
     """The engine that has a queue."""
     return SlurmEngine(slurm, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[RayEngine]:
+    """A Ray cluster of three nodes, to which this process is connected."""
+    yield from made_cluster()
 
 
 @pytest.fixture

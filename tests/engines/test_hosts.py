@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -61,6 +62,14 @@ def ends(engine: Engine, host: hosts.Host, names: list[str]) -> None:
     await_condition(lambda: engine.left(prefix) == [], 15.0, "the end of all processes")
 
 
+def takes_over(host: hosts.Host) -> bool:
+    """Return True if a host follows the dispatcher from now on."""
+    with suppress(FailedPreconditionError):
+        host.adapt(0, 2)
+        return True
+    return False
+
+
 def test_as_many_run_as_are_wished_for(engine: Engine, service: str) -> None:
     """Start, stop and scale change the workers that run. The dispatcher shows the names
     that the host has. Nothing is left after ``close``.
@@ -95,7 +104,7 @@ def test_a_host_follows_the_dispatcher(engine: Engine, service: str) -> None:
         with pytest.raises(FailedPreconditionError, match=type(host).__name__):
             other.adapt(0, 2)
         host.scale(0)
-        other.adapt(0, 2)
+        await_condition(lambda: takes_over(other), 10.0, "the end of the following")
         other.scale(0)
         await_running(host, service, 0)
         ends(engine, host, names)
