@@ -268,7 +268,7 @@ class Ray(Host):
         self._said["queue"] = cause
 
     def _shortage(self) -> str:
-        """Return what a worker waits for."""
+        """Return what a worker waits for; ``""`` if it lacks nothing."""
         nodes = self._nodes()
         total, largest = sum(nodes), max(nodes, default=0.0)
         free = self._call(self._ray.available_resources).get("CPU", 0.0)
@@ -283,6 +283,8 @@ class Ray(Host):
                 f"{needs} {total - free:g} of the {_cpus(total)} of the Ray cluster are in use. "
                 "It starts once enough are free."
             )
+        if len(nodes) == 1:
+            return ""  # Ray starts its process.
         return (
             f"{needs} {free:g} of the {_cpus(total)} of the Ray cluster are free, perhaps not on "
             "a single node. `ray status` shows what Ray waits for."
