@@ -117,3 +117,15 @@ def parent(pid: int) -> int:
     with contextlib.suppress(OSError):
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     return 0
+
+
+def daemons(driver: int) -> list[int]:
+    """Return the processes of the head node that a program has started."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            program = (path / "cmdline").read_bytes().split(b"\0")[0]
+            is_daemon = program.endswith((b"/gcs_server", b"/raylet"))
+            if is_daemon and parent(int(path.name)) == driver:
+                found.append(int(path.name))
+    return found

@@ -53,7 +53,7 @@ def run(text: str, folder: Path, address: str = "") -> subprocess.CompletedProce
         timeout=120,
         cwd=folder,
         env=os.environ
-        | {"RAY_AUTH_MODE": "disabled"}
+        | {"RAY_AUTH_MODE": "disabled", "PYTHONPATH": str(ROOT)}
         | ({"RAY_ADDRESS": address} if address else alone),
     )
 
@@ -129,6 +129,28 @@ def test_the_program_with_tasks_counts(tmp_path: Path) -> None:
     assert "1000 rows in three tasks\n" in ran.stdout
 
 
+WITHIN = """
+import ray, zmqdata
+from zmqdata import hosts
+def train():
+    dispatcher = zmqdata.DispatchServer()
+    with dispatcher, hosts.Ray(dispatcher.target) as host:
+        host.adapt(0, 2)
+        read = zmqdata.distribute("distributed_epoch", dispatcher.target)
+        return sum(1 for row in zmqdata.Dataset.range(1000).apply(read))
+"""
+
+
+def test_a_task_of_ray_has_a_host(ray_cluster: RayEngine) -> None:
+    """A host within a task uses the Ray of the task, and leaves it to it."""
+    import ray
+
+    space: dict[str, object] = {}
+    exec(WITHIN, space)
+    assert ray.get(ray.remote(num_cpus=1)(space["train"]).remote(), timeout=90) == 1000
+    await_condition(lambda: processes("ray-") == [], 15.0, "the end of all workers")
+
+
 KILLED = """
 import os, signal, sys, zmqdata
 from zmqdata import hosts
@@ -155,3 +177,42 @@ def test_a_killed_program_leaves_nothing(
     name = ran.stdout.split()[-1]
     assert re.fullmatch(r"ray-\w+-0", name), ran.stdout
     await_condition(lambda: processes(name) == [], 15.0, "the end of the worker")
+
+
+GONE = """
+import os, signal, sys, threading, zmqdata
+from tests.engines.ray_engine import daemons
+from zmqdata import hosts
+from zmqdata.testing.cluster import await_condition
+dispatcher = zmqdata.DispatchServer()
+host = hosts.Ray(dispatcher.target)
+host.start(2)
+await_condition(lambda: [*host.running().values()] == ["running"] * 2, 60.0)
+print(*host.running(), flush=True)
+read = zmqdata.distribute("distributed_epoch", dispatcher.target)
+reader = iter(zmqdata.Dataset.range(10**6).apply(read))
+next(reader)
+head = daemons(os.getpid())
+assert len(head) >= 2
+def kill():
+    for pid in head:
+        os.kill(pid, signal.SIGKILL)
+threading.Timer(0.05, kill).start()
+try:
+    host.close()
+except hosts.HostError as error:
+    print(error)
+"""
+
+
+def test_a_head_that_dies_at_close_leaves_nothing(tmp_path: Path) -> None:
+    """If the daemons of Ray are killed while ``close`` drains, the workers end, and
+    ``close`` returns or names those that may still run.
+    """
+    ran = run(GONE, tmp_path)
+    name, *_ = ran.stdout.split()
+    assert re.fullmatch(r"ray-\w+-0", name), ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert "\n" not in ran.stdout.strip() or f"may still run: {name}" in ran.stdout
+    prefix = name.rpartition("-")[0]
+    await_condition(lambda: processes(prefix) == [], 15.0, "the end of all workers")

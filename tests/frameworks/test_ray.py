@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,7 @@ pytestmark = [
     pytest.mark.realprocess,
     pytest.mark.timeout(300),
 ]
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "ray.md"
 FITS = str(Path(__file__).with_name("fits.py"))
 
 
@@ -65,3 +67,28 @@ def test_a_fit_that_is_retried_reads_everything(tmp_path: Path) -> None:
         fit(cluster, failing)
     assert not (failing / "fail").exists()
     assert passes(failing / "again") == [ALL, ALL]
+
+
+def test_the_program_of_the_page_trains(tmp_path: Path) -> None:
+    """The program with Ray Train on the page on Ray trains with workers of a host, for
+    a user without a Ray and without a key. Both ranks end with the same model.
+    """
+    programs = re.findall(r"^```python\n(.*?)^```", PAGE.read_text("utf-8"), re.M | re.S)
+    (tmp_path / "train.py").write_text(next(text for text in programs if "TorchTrainer" in text))
+    done = subprocess.run(
+        [sys.executable, "train.py"],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        cwd=tmp_path,
+        env=environment(
+            RAY_AUTH_MODE="disabled",
+            RAY_ADDRESS="local",
+            RAY_TRAIN_V2_ENABLED="1",
+            XDG_CONFIG_HOME=str(tmp_path / "config"),
+        ),
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    losses = [float(loss) for loss in re.findall(r"loss (\d\.\d+)", done.stdout + done.stderr)]
+    assert len(losses) >= 2
+    assert max(losses) < 0.1

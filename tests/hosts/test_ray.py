@@ -5,6 +5,7 @@ a real one are in ``tests/engines``.
 from __future__ import annotations
 
 import logging
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -33,6 +34,7 @@ Make = Callable[..., Ray]
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
     """Ray, and a host that asks it often."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
     return installed(monkeypatch)
 
 
@@ -298,11 +300,23 @@ def test_a_cluster_of_another_python_is_refused(fake: FakeRay) -> None:
     assert not fake.is_initialized()
 
 
-def test_a_cluster_that_cannot_be_reached_is_an_error(fake: FakeRay) -> None:
+def test_a_runtime_that_does_not_start_is_an_error(fake: FakeRay) -> None:
     """The error has Ray's words, and says how clusters are found."""
-    fake.refusal = ConnectionError("no node at\n10.0.0.9:6379.")
-    with pytest.raises(HostError, match=r"no node at 10\.0\.0\.9:6379\. RAY_ADDRESS"):
+    fake.refusal = ConnectionError("no node at\n10.0.0.9:6379")
+    with pytest.raises(HostError, match=r"of this machine .* no node at 10\.0\.0\.9:6379\. RAY_A"):
         Ray(SERVICE)
+
+
+def test_an_address_without_a_cluster_is_refused_at_once(
+    fake: FakeRay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray, which would try for minutes, is not asked to connect to an unused port."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(HostError, match=f"{address} cannot be reached: .*refused"):
+        Ray(SERVICE)
+    assert fake.inits == 0
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import re
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -366,17 +368,21 @@ def _runtime(ray: Any) -> tuple[str, str]:
 
 def _connect(ray: Any) -> None:
     """Connect to the Ray cluster that is found, or start a runtime on this machine."""
+    address = os.environ.get("RAY_ADDRESS", "")
+    host, _, port = address.rpartition("//")[2].rpartition(":")
     try:
+        if port.isdigit():  # Ray itself would try for minutes
+            socket.create_connection((host.strip("[]"), int(port)), DEADLINE).close()
         ray.init()
     except Exception as error:
         with contextlib.suppress(Exception):
             ray.shutdown()  # it may be half connected
-        words = " ".join(str(error).split())
         found = VERSIONS.findall(str(error))
         if len(found) != 2:
             raise HostError(
-                f"The Ray cluster cannot be reached: {words} RAY_ADDRESS names it, or `ray start` "
-                "has started it on this machine. `ray status` shows whether it runs."
+                f"The Ray cluster {address or 'of this machine'} cannot be reached: "
+                f"{' '.join(str(error).split())}. RAY_ADDRESS must be its address, as "
+                "HOST:6379, or be unset; `ray status` shows whether it runs."
             ) from error
         (cluster_ray, cluster_python), (own_ray, own_python) = found
         raise FailedPreconditionError(
