@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from types import SimpleNamespace
 
@@ -134,3 +136,18 @@ def test_iterators_say_goodbye_together(monkeypatch: pytest.MonkeyPatch) -> None
     for iterator in iterators:
         iterator.loop.stop()
     assert all(iterator.loop.join(10) for iterator in iterators)
+
+
+ORDER = """
+import atexit
+from zmqdata.client import lifetime
+lifetime.after_goodbyes.append(lambda: print("closed"))
+atexit.register(print, "library")
+lifetime.end_before_others()
+"""
+
+
+def test_goodbyes_come_before_the_end_of_a_library() -> None:
+    """Goodbyes come before exit handlers that were registered until then, and once."""
+    done = subprocess.run([sys.executable, "-c", ORDER], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["closed", "library"]

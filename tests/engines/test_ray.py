@@ -151,47 +151,49 @@ def test_a_task_of_ray_has_a_host(ray_cluster: RayEngine) -> None:
     await_condition(lambda: processes("ray-") == [], 15.0, "the end of all workers")
 
 
-KILLED = """
-import os, signal, sys, zmqdata
-from zmqdata import hosts
-from zmqdata.testing.cluster import await_condition
-dispatcher = zmqdata.DispatchServer()
-host = hosts.Ray(dispatcher.target)
-host.start(1)
-await_condition(lambda: [*host.running().values()] == ["running"], 60.0)
-print(*host.running(), flush=True)
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-@pytest.mark.parametrize("has_cluster", [True, False])
-def test_a_killed_program_leaves_nothing(
-    request: pytest.FixtureRequest, tmp_path: Path, has_cluster: bool
-) -> None:
-    """After SIGKILL of a program its workers end, also with the Ray that it started."""
-    address = ""
-    if has_cluster:
-        address = request.getfixturevalue("ray_cluster").cluster.address
-    ran = run(KILLED, tmp_path, address)
-    assert ran.returncode == -signal.SIGKILL, ran.stderr
-    name = ran.stdout.split()[-1]
-    assert re.fullmatch(r"ray-\w+-0", name), ran.stdout
-    await_condition(lambda: processes(name) == [], 15.0, "the end of the worker")
-
-
-GONE = """
-import os, signal, sys, threading, zmqdata
+READS = """
+import os, signal, threading, zmqdata
 from tests.engines.ray_engine import daemons
 from zmqdata import hosts
 from zmqdata.testing.cluster import await_condition
 dispatcher = zmqdata.DispatchServer()
-host = hosts.Ray(dispatcher.target)
+host = hosts.Ray(dispatcher.target, num_cpus=0.5)
 host.start(2)
 await_condition(lambda: [*host.running().values()] == ["running"] * 2, 60.0)
 print(*host.running(), flush=True)
 read = zmqdata.distribute("distributed_epoch", dispatcher.target)
 reader = iter(zmqdata.Dataset.range(10**6).apply(read))
 next(reader)
+"""
+
+
+def test_a_program_that_ends_drains_its_workers(tmp_path: Path) -> None:
+    """The end of a program that does not close its host drains the workers before Ray
+    ends.
+    """
+    ran = run(READS, tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert "was shut down" not in ran.stderr
+    assert processes(ran.stdout.split()[0]) == []
+
+
+@pytest.mark.parametrize("has_cluster", [True, False])
+def test_a_killed_program_leaves_nothing(
+    request: pytest.FixtureRequest, tmp_path: Path, has_cluster: bool
+) -> None:
+    """SIGKILL of a program ends its workers, also with the Ray that it started."""
+    address = ""
+    if has_cluster:
+        address = request.getfixturevalue("ray_cluster").cluster.address
+    ran = run(READS + "os.kill(os.getpid(), signal.SIGKILL)", tmp_path, address)
+    assert ran.returncode == -signal.SIGKILL, ran.stderr
+    name, *_ = ran.stdout.split()
+    assert re.fullmatch(r"ray-\w+-0", name), ran.stdout
+    prefix = name.rpartition("-")[0]
+    await_condition(lambda: processes(prefix) == [], 15.0, "the end of all workers")
+
+
+GONE = """
 head = daemons(os.getpid())
 assert len(head) >= 2
 def kill():
@@ -209,7 +211,7 @@ def test_a_head_that_dies_at_close_leaves_nothing(tmp_path: Path) -> None:
     """If the daemons of Ray are killed while ``close`` drains, the workers end, and
     ``close`` returns or names those that may still run.
     """
-    ran = run(GONE, tmp_path)
+    ran = run(READS + GONE, tmp_path)
     name, *_ = ran.stdout.split()
     assert re.fullmatch(r"ray-\w+-0", name), ran.stderr
     assert "Traceback" not in ran.stderr

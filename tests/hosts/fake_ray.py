@@ -98,6 +98,7 @@ class FakeRay(ModuleType):
         actors: all actors that were ever made.
         cpus: number of CPUs of each node.
         taken: number of CPUs that others use.
+        looks: that number at each question for the free ones.
         places: True to place new actors at once.
         error: the error of each call, if there is any.
     """
@@ -111,6 +112,7 @@ class FakeRay(ModuleType):
         self.actors: list[FakeActor] = []
         self.cpus = [4.0]
         self.taken = 0.0
+        self.looks: list[float] = []
         self.places = True
         self.error: Exception | None = None
         self.inits = self.shutdowns = 0
@@ -141,6 +143,7 @@ class FakeRay(ModuleType):
 
     def available_resources(self) -> dict[str, float]:
         self._fail()
+        self.looks.append(self.taken)
         free = sum(self.cpus) - self.taken
         return {"CPU": free} if free else {}
 

@@ -114,6 +114,9 @@ def test_a_worker_that_cannot_be_placed_is_queued(
     fake.cpus, fake.taken = [2.0, 4.0], 5.0
     second = "it needs 3 CPUs, and 5 of the 6 CPUs of the Ray cluster are in use."
     await_condition(lambda: second in caplog.text, 10.0, "the second cause")
+    fake.taken = 6.0
+    looks = len(fake.looks)
+    await_condition(lambda: len(fake.looks) > looks + 3, 10.0, "more looks")
     fake.taken = 1.0
     third = "it needs 3 CPUs, and 5 of the 6 CPUs of the Ray cluster are free, perhaps not"
     await_condition(lambda: third in caplog.text, 10.0, "the third cause")

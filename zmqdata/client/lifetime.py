@@ -115,6 +115,14 @@ def _close_all() -> None:
     call(after_goodbyes)
 
 
+def end_before_others() -> None:
+    """Say all goodbyes at the end of the program before the exit handlers that are
+    registered now.
+    """
+    atexit.unregister(_close_all)
+    atexit.register(_close_all)
+
+
 def _say_goodbyes() -> None:
     ends = time.monotonic() + LAST_WORDS
     for iterator in list(alive):

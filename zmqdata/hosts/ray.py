@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
+from zmqdata.client import lifetime
 from zmqdata.cluster.fleet import QUEUED
 from zmqdata.cluster.host import Host, HostError
 from zmqdata.cluster.processes import stop_seconds
@@ -153,6 +154,7 @@ class Ray(Host):
             _users.add(id(self))
         elif _users:
             _users.add(id(self))
+        lifetime.end_before_others()  # Ray's own handler ends actors without a drain
         self._runtime = _runtime(self._ray)
         self._actor_class = self._ray.remote(num_cpus=self._num_cpus, max_restarts=-1)(RayWorker)
         if len(self._nodes()) > 1:
@@ -265,9 +267,10 @@ class Ray(Host):
                 if one.state == QUEUED and one.heard_at < late
             ]
         cause = self._shortage() if waiting else ""
-        if cause and cause != self._said.get("queue"):
+        kind = re.sub(r"[\d.]+", "", cause)  # numbers change all the time
+        if kind and kind != self._said.get("queue"):
             log.warning("worker %s waits: %s", waiting[0], cause)
-        self._said["queue"] = cause
+        self._said["queue"] = kind
 
     def _shortage(self) -> str:
         """Return what a worker waits for; ``""`` if it lacks nothing."""
