@@ -174,6 +174,7 @@ class Host(AbstractContextManager["Host"]):
         """
         n = check_int("n", n, least=0, most=MOST_WORKERS)
         self._bounds = None
+        self._say_goodbye()
         self._resize(n)
 
     def running(self) -> dict[str, str]:
@@ -326,7 +327,9 @@ class Host(AbstractContextManager["Host"]):
             self._said.pop("dispatcher", None)
             with self._state:
                 changes = number != len(self._fleet.wanted)
-            if changes and bounds is self._bounds:
+            if self._bounds is None:  # since the question
+                self._say_goodbye()
+            elif changes and bounds is self._bounds:
                 self._resize(number)
 
     def _say_goodbye(self) -> None:
