@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,6 +14,9 @@ from tests.engines.engines import Engine, LocalEngine, SlurmEngine
 from tests.engines.ray_engine import RayEngine, made_cluster
 from tests.frameworks.slurm import Slurm, is_installed
 from zmqdata import DispatcherConfig, DispatchServer
+
+if TYPE_CHECKING:
+    from tests.engines.dask_engine import DaskEngine
 
 
 @pytest.fixture(scope="session")
@@ -28,7 +32,7 @@ def slurm() -> Iterator[Slurm]:
             yield made
 
 
-@pytest.fixture(params=["local", "queue", "ray_cluster"])
+@pytest.fixture(params=["local", "queue", "ray_cluster", "dask_cluster"])
 def engine(request: pytest.FixtureRequest) -> Engine:
     """Each engine, by the name of its fixture."""
     found: Engine = request.getfixturevalue(request.param)
@@ -51,6 +55,17 @@ def queue(slurm: Slurm, tmp_path: Path) -> SlurmEngine:
 def ray_cluster() -> Iterator[RayEngine]:
     """A Ray cluster of three nodes, to which this process is connected."""
     yield from made_cluster()
+
+
+@pytest.fixture(scope="session")
+def dask_cluster() -> Iterator[DaskEngine]:
+    """A Dask cluster of two workers, to which hosts add others."""
+    if "ZMQDATA_ENGINES" not in os.environ:
+        pytest.skip("only `make test-engines` runs it")
+    from tests.engines.dask_engine import DaskEngine, dask_processes
+
+    with dask_processes(2) as cluster:
+        yield DaskEngine(cluster)
 
 
 @pytest.fixture

@@ -174,6 +174,10 @@ class PlacedWorker:
             )
             self._drains.start()
 
+    def kill(self) -> None:
+        """End the worker at once."""
+        self._server.kill()
+
     def close(self) -> None:
         """Drain the worker, wait until it has ended, and delete its log. A worker that
         does not end in time is killed.

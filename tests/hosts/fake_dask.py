@@ -1,0 +1,256 @@
+"""A Dask whose scheduler and workers are objects of this process, and a package
+``distributed`` that finds it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import pickle
+import sys
+from collections.abc import Awaitable, Callable
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from zmqdata.hosts.workers import WorkerOptions
+
+KNOWN: dict[str, FakeDask] = {}
+OWN = f"{sys.version_info.major}.{sys.version_info.minor}.0.final.0"
+
+
+class FakeDaskWorker:
+    """A Dask worker.
+
+    Args:
+        name: its name.
+        python: its version of Python.
+    """
+
+    def __init__(self, name: int, python: str) -> None:
+        self.name, self.python = name, python
+        self.address = f"tcp://10.0.0.7:{40_000 + name}"
+        self.status = SimpleNamespace(name="running")
+        self.plugins: dict[str, Any] = {}
+        self.executing = 0
+        self.error: Exception | None = None
+        self.hangs = False
+
+    async def plugin_add(self, plugin: Any, name: str) -> None:
+        self.plugins[name] = plugin
+
+    def workers(self) -> dict[str, FakeWorker]:
+        """Return the workers of all hosts here."""
+        return {k: v for plugin in self.plugins.values() for k, v in plugin.workers.items()}
+
+
+class FakeDask:
+    """A scheduler, and its Dask workers by address."""
+
+    def __init__(self, count: int = 0, python: str = OWN) -> None:
+        self.address = f"tcp://10.0.0.7:{8786 + len(KNOWN)}"
+        self.security = None
+        self.python = python
+        self.workers: dict[str, FakeDaskWorker] = {}
+        self.made = 0
+        self.is_gone = False
+        KNOWN[self.address] = self
+        for _ in range(count):
+            self.add()
+
+    def add(self, python: str = OWN) -> FakeDaskWorker:
+        """Let another Dask worker join."""
+        worker = FakeDaskWorker(self.made, python)
+        self.made += 1
+        self.workers[worker.address] = worker
+        return worker
+
+    def placed(self) -> dict[str, FakeWorker]:
+        """Return the workers of all hosts in all Dask workers."""
+        return {k: v for one in list(self.workers.values()) for k, v in one.workers().items()}
+
+
+class FakeWorker:
+    """A worker that a test moves from state to state."""
+
+    def __init__(self, name: str, options: WorkerOptions) -> None:
+        self.name, self.options = name, options
+        self.now = "running"
+        self.takes_long = self.is_closed = False
+
+    def state(self) -> str:
+        told = self.now
+        if told == "draining" and not self.takes_long:
+            self.now = "ended"
+        return told
+
+    def ending(self) -> str:
+        return "exited with code 2, and wrote: no key"
+
+    def drain(self) -> None:
+        if self.now == "running":
+            self.now = "draining"
+
+    def kill(self) -> None:
+        self.now = "ended"
+
+    def close(self) -> None:
+        self.now, self.is_closed = "ended", True
+
+
+class Client:
+    """A client, as far as hosts use it."""
+
+    def __init__(self, address: str, **options: Any) -> None:
+        self.scheduler = KNOWN[address]
+        self.security = None
+        self.status = "running"
+        if self.scheduler.is_gone:
+            raise OSError(f"Timed out trying to connect to {address}")
+
+    def sync(self, question: Callable[[], Awaitable[Any]], callback_timeout: float) -> Any:
+        async def ask() -> Any:
+            return await question()
+
+        if self.scheduler.is_gone:
+            raise OSError("Timed out")
+        return asyncio.run(ask())
+
+    async def nthreads(self) -> dict[str, int]:
+        return dict.fromkeys(self.scheduler.workers, 1)
+
+    async def get_versions(self) -> dict[str, Any]:
+        def about(python: str) -> dict[str, Any]:
+            return {"host": {"python": python}}
+
+        workers = {address: about(one.python) for address, one in self.scheduler.workers.items()}
+        return {"scheduler": about(self.scheduler.python), "workers": workers}
+
+    async def run(
+        self, function: Any, *args: Any, workers: list[str], on_error: str = "raise"
+    ) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for address in workers:
+            worker = self.scheduler.workers.get(address)
+            try:
+                if worker is None:
+                    raise OSError(f"{address} has left")
+                if worker.error is not None:
+                    raise worker.error
+                if worker.hangs:
+                    await asyncio.Event().wait()
+                function, given = pickle.loads(pickle.dumps((function, args)))
+                result = function(*given, dask_worker=worker)
+                found[address] = await result if inspect.isawaitable(result) else result
+            except Exception as error:
+                if on_error == "raise":
+                    raise
+                if on_error == "return":
+                    found[address] = error
+        return found
+
+    def close(self, timeout: float) -> None:
+        self.status = "closed"
+
+
+class Adaptive:
+    """The base of classes that size a cluster, which a test lets act by ``tick``."""
+
+    def __init__(self, cluster: FakeCluster, interval: str, wait_count: int) -> None:
+        self.cluster = cluster
+        self.periodic_callback: object | None = object()
+        self.scheduler = SimpleNamespace(retire_workers=self._retire)
+
+    @property
+    def observed(self) -> set[int]:
+        return self.cluster.plan
+
+    async def recommendations(self, target: int) -> dict[str, Any]:
+        if target < len(self.cluster.plan):
+            return {"workers": await self.workers_to_close(target)}  # type: ignore[attr-defined]
+        return {}
+
+    async def _retire(self, **options: Any) -> None:
+        assert options["close_workers"] is False
+
+    def stop(self) -> None:
+        self.periodic_callback = None
+
+
+class FakeDescriptions:
+    """Facts that a cluster has on its Dask workers, by address."""
+
+    def __init__(self, dask: FakeDask) -> None:
+        self._dask = dask
+
+    def __getitem__(self, key: str) -> dict[str, Any]:
+        assert key == "workers"
+        return {
+            address: {"name": one.name, "metrics": {"executing": one.executing}}
+            for address, one in self._dask.workers.items()
+        }
+
+
+class FakeCluster:
+    """A cluster that adds and removes Dask workers.
+
+    Args:
+        count: number of its Dask workers.
+    """
+
+    asynchronous = False
+
+    def __init__(self, count: int = 0, **options: Any) -> None:
+        self.scheduler = FakeDask(count)
+        self.scheduler_address = self.scheduler.address
+        self.scheduler_info = FakeDescriptions(self.scheduler)
+        self.worker_spec: dict[str, Any] = {}
+        self.options = options
+        self.is_closed = False
+        self._adaptive: Any = None
+
+    @property
+    def plan(self) -> set[int]:
+        return {worker.name for worker in self.scheduler.workers.values()}
+
+    def adapt(self, Adaptive: Any) -> Any:
+        self._adaptive = Adaptive(self)
+        return self._adaptive
+
+    async def scale_down(self, names: list[Any]) -> None:
+        for address, worker in list(self.scheduler.workers.items()):
+            if worker.name in names:
+                del self.scheduler.workers[address]
+
+    def tick(self) -> None:
+        """Size the cluster as its class wants."""
+        target = asyncio.run(self._adaptive.target())
+        while len(self.plan) < target:
+            self.scheduler.add()
+        change = asyncio.run(self._adaptive.recommendations(target))
+        asyncio.run(self._adaptive.scale_down(change.get("workers", ())))
+
+    def sync(self, function: Any, *args: Any, callback_timeout: float) -> Any:
+        return asyncio.run(function(*args))
+
+    def close(self, timeout: float) -> None:
+        self.is_closed = True
+        self.scheduler.workers.clear()
+
+
+class WorkerPlugin:
+    """The base of plugins."""
+
+
+def package() -> ModuleType:
+    """Return the package ``distributed``."""
+    made = ModuleType("distributed")
+    vars(made).update(
+        Client=Client,
+        Adaptive=Adaptive,
+        WorkerPlugin=WorkerPlugin,
+        LocalCluster=lambda **options: FakeCluster(options.pop("n_workers"), **options),
+    )
+    return made
+
+
+DISTRIBUTED = package()

@@ -1,0 +1,401 @@
+"""``Dask``: workers in the processes of a Dask cluster.
+
+The host places each worker by name, and asks all Dask workers for theirs: their answers
+are the truth. A worker ends with the process of its Dask worker, since its standard
+input is a pipe of that process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import multiprocessing
+import os
+import secrets
+import threading
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from zmqdata.cluster.fleet import DRAINING, QUEUED, STARTING
+from zmqdata.cluster.host import Host, HostError
+from zmqdata.cluster.processes import stop_seconds
+from zmqdata.config.endpoints import Service
+from zmqdata.errors import FailedPreconditionError
+from zmqdata.hosts.workers import (
+    WorkerOptions,
+    loopback_address,
+    warn_of_loopback,
+    worker_interface,
+)
+
+if TYPE_CHECKING:
+    from zmqdata.hosts.daskworkers import DaskReport
+
+Answer = TypeVar("Answer")
+
+DEADLINE = 15.0
+"""Seconds within which the scheduler of Dask has answered."""
+ANSWERS_WITHIN = 3.0
+"""Seconds within which a Dask worker has answered. Its workers count as before if it
+has not.
+"""
+PAUSES = 0.5, 2.0
+"""Seconds between two questions to all Dask workers while a worker waits for one of
+them, and otherwise. Each question is a line in the log of each Dask worker.
+"""
+
+
+@dataclass(eq=False)
+class _Place:
+    """The Dask worker that has a worker of this host."""
+
+    address: str = ""
+    """Its address; ``""`` while the worker waits for a Dask worker."""
+    state: str = QUEUED
+    """State of the worker in the last answer."""
+    is_told: bool = False
+    """True once the Dask worker was told to start it, so that an answer without it is
+    its end.
+    """
+
+
+class Dask(Host):
+    """Keeps workers of a dispatcher running in the processes of a Dask cluster.
+
+    Each Dask worker has at most a single worker of all hosts, as a process that ends
+    with it. The host adds Dask workers to the cluster if it needs more, and removes
+    those that it needs no longer, down to the number that it has found. A worker for
+    which no Dask worker is left waits as ``queued``. Dask workers compute tasks of
+    Dask, too.
+
+    Args:
+        service: address of the dispatcher, as for ``distribute``.
+        cluster: a cluster of Dask, such as ``LocalCluster`` or ``SLURMCluster``; None
+            for processes of this machine, which ``close`` ends. A ``Client``, the
+            address of a scheduler, or a cluster that adapts already is used as it is:
+            the host adds no Dask workers to it.
+        worker_options: as for ``Local``. Unless given, ``host`` is ``"0.0.0.0"``, or
+            ``"127.0.0.1"`` if the dispatcher is on loopback. ``key_file`` is a path on
+            the machines of the Dask workers.
+
+    Raises:
+        TypeError: an option does not exist, or has the wrong type, or ``cluster`` is
+            none.
+        ValueError: an option is out of its range, or contradicts another.
+        FailedPreconditionError: ``distributed`` is not installed, the Dask scheduler or
+            a Dask worker runs another minor version of Python, ``cluster`` is
+            asynchronous, or a process that this program starts imports it.
+        HostError: the Dask scheduler does not answer.
+
+    Example: ::
+
+        cluster = dask_jobqueue.SLURMCluster(cores=4, memory="8GB")
+        with hosts.Dask("tcp://head:5050", cluster, processes=4) as host:
+            host.adapt(0, 16)
+            train()
+
+    Ours. Dask's ``Cluster.adapt`` resembles it.
+    """
+
+    def __init__(self, service: Service, cluster: Any = None, **worker_options: Any) -> None:
+        worker_options = {"host": worker_interface(service)} | worker_options
+        self._options = WorkerOptions("Dask", service, worker_options, shows_key=cluster is None)
+        try:
+            import distributed
+
+            from zmqdata.hosts import daskworkers
+        except ModuleNotFoundError as error:
+            raise FailedPreconditionError(
+                f"`hosts.Dask` needs the package distributed, and {error.name} is not installed "
+                "here. Install it with `pip install 'zmqdata[dask]'`, or use `hosts.Local`"
+            ) from None
+        self._distributed, self._remote = distributed, daskworkers
+        patience = stop_seconds(self._options.config) + DEADLINE
+        super().__init__(service, "dask", self._options.count, patience)
+        self._plugin = f"zmqdata-{secrets.token_hex(4)}"
+        self._places: dict[str, _Place] = {}
+        self._stopped: set[str] = set()
+        self._free: list[str] = []
+        self._endings: dict[str, str] = {}
+        self._client: Any = None
+        self._adaptive: Any = None
+        self._own = _local_cluster(distributed) if cluster is None else None
+        cluster = cluster or self._own
+        self._cluster, self._address, self._security = _parts(distributed, cluster)
+        try:
+            self._connect()
+            self._check_versions()
+        except BaseException:
+            self._disconnect()
+            raise
+        if not loopback_address("tcp://" + self._address.rpartition("/")[2]):
+            warn_of_loopback(service)
+        self._grow()
+
+    def _connect(self) -> None:
+        """Make a client, unless there is one. A client gives up after half a minute
+        without a scheduler.
+        """
+        if self._client is None or self._client.status == "closed":
+            try:
+                self._client = self._distributed.Client(
+                    self._address,
+                    security=self._security,
+                    timeout=DEADLINE,
+                    set_as_default=False,
+                    name=self._plugin,
+                )
+            except Exception as error:
+                raise self._silence(error) from None
+
+    def _check_versions(self) -> None:
+        told = self._ask(lambda: self._client.get_versions())
+        sides = {"scheduler": told["scheduler"], **told["workers"]}
+        for side, about in sides.items():
+            python = ".".join(about["host"]["python"].split(".")[:2])
+            if python != self._remote.PYTHON:
+                raise FailedPreconditionError(
+                    f"The Dask {'scheduler' if side == 'scheduler' else f'worker {side}'} runs "
+                    f"Python {python}, and this program Python {self._remote.PYTHON}. Pipelines "
+                    "need the same minor version everywhere. Start this program, the scheduler "
+                    "and the Dask workers in equal environments"
+                )
+
+    def _grow(self) -> None:
+        """Let the cluster have as many Dask workers as this host needs, if it can."""
+        adapts = getattr(self._cluster, "_adaptive", None)
+        if isinstance(adapts, self._remote.HostAdaptive) and adapts.users:
+            self._adaptive = adapts  # of another host
+        elif self._cluster and not getattr(adapts, "periodic_callback", None):
+            self._adaptive = self._cluster.adapt(Adaptive=self._remote.HostAdaptive)
+        if self._adaptive:
+            self._adaptive.users.append(self)
+
+    def wish(self) -> int:
+        """Return the number of Dask workers that this host needs."""
+        with self._state:
+            return len(self._fleet.wanted)
+
+    def occupied(self) -> set[str]:
+        """Return the addresses of the Dask workers that have a worker of this host."""
+        with self._state:
+            return {place.address for place in self._places.values()}
+
+    def close(self) -> None:
+        if self._owner != os.getpid() or self._is_ended:
+            return
+        with contextlib.suppress(HostError):
+            self._connect()
+        try:
+            super().close()
+        except HostError:
+            if self._own:  # its processes end, and the workers with them
+                self._disconnect()
+                self._end()
+            raise
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        if self._adaptive:
+            try:
+                self._cluster.sync(self._adaptive.leave, self, callback_timeout=DEADLINE)
+            except Exception as error:
+                self._say("size", HostError(f"The Dask cluster keeps its size: {error!r}"))
+            self._adaptive = None
+        for one in (self._client, self._own):
+            if one:
+                with contextlib.suppress(Exception):  # it is gone
+                    one.close(timeout=DEADLINE)
+
+    def _silence(self, error: Exception) -> HostError:
+        text = f"{type(error).__name__}: {error}"
+        return HostError(f"The Dask scheduler at {self._address} does not answer. {text}")
+
+    def _ask(self, question: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Return the answer of a coroutine that runs in the loop of the client."""
+        try:
+            answer: Answer = self._client.sync(question, callback_timeout=DEADLINE)
+        except Exception as error:
+            raise self._silence(error) from None
+        return answer
+
+    async def _reports(self, carries_out: bool) -> dict[str, DaskReport | Exception]:
+        with self._state:
+            kept = {
+                place.address: [name]
+                for name, place in self._places.items()
+                if name not in self._stopped
+            }
+
+        async def report(address: str) -> DaskReport | Exception:
+            names = kept.get(address, []) if carries_out else None
+            run = self._client.run(
+                self._remote.report, self._plugin, names, workers=[address], on_error="return"
+            )
+            try:
+                answers = await asyncio.wait_for(run, ANSWERS_WITHIN)
+                answer: DaskReport | Exception = answers[address]
+            except Exception as error:
+                return error
+            return answer
+
+        addresses = list(await self._client.nthreads())
+        return dict(zip(addresses, await asyncio.gather(*map(report, addresses)), strict=True))
+
+    def _states(self) -> dict[str, str]:
+        with self._state:
+            known = {name: place for name, place in self._places.items() if place.is_told}
+        # An answer that another thread has asked for may be older than a placement.
+        carries_out = threading.current_thread() is self._thread or self._halted.is_set()
+        reports = self._ask(lambda: self._reports(carries_out))
+        with self._state:
+            for name, place in known.items():
+                if self._places.get(name) is place:
+                    self._note(name, place, reports)
+            found = {
+                name: DRAINING if name in self._stopped else place.state
+                for name, place in self._places.items()
+            }
+            self._free = [
+                address
+                for address, told in reports.items()
+                if self._accepts(address, told) and address not in self.occupied()
+            ]
+        # Of a start that was reported to have failed.
+        left = [name for one in reports.values() for name in getattr(one, "states", ())]
+        return dict.fromkeys(left, DRAINING) | found
+
+    def _note(self, name: str, place: _Place, reports: dict[str, DaskReport | Exception]) -> None:
+        told = reports.get(place.address)
+        if isinstance(told, Exception):
+            return
+        if told is not None and name in told.states:
+            place.state = told.states[name]
+            return
+        del self._places[name]
+        self._stopped.discard(name)
+        ending = None if told is None else told.endings.get(name)
+        text = f"ended with its Dask worker {place.address}"
+        self._endings.setdefault(name, ending or text)
+
+    def _accepts(self, address: str, told: DaskReport | Exception) -> bool:
+        """Return True if a Dask worker can have a worker, and log why it never can."""
+        if isinstance(told, ImportError):
+            self._say(address, HostError(f"Dask worker {address} cannot have a worker: {told}"))
+        if isinstance(told, Exception):
+            return False
+        if told.python != self._remote.PYTHON:
+            self._say(
+                address,
+                HostError(
+                    f"Dask worker {address} runs Python {told.python}, and this program Python "
+                    f"{self._remote.PYTHON}. It gets no worker"
+                ),
+            )
+        return told.is_free and told.python == self._remote.PYTHON
+
+    def _launch(self, name: str) -> None:
+        with self._state:
+            self._places[name] = _Place()
+
+    def _turn(self) -> None:
+        self._connect()
+        super()._turn()
+        with self._state:
+            queue = [name for name, place in self._places.items() if not place.address]
+        self.look_every = PAUSES[not queue]
+        for name in queue:
+            if not self._free or self._halted.is_set():
+                break
+            self._place(name, self._free.pop())
+        else:
+            self._said.pop("queue", None)
+            return
+        if self._adaptive is None:
+            text = "each Dask worker has a worker, or accepts none. `running()` shows what waits"
+            self._say("queue", HostError(f"workers wait for a Dask worker: {text}"))
+
+    def _place(self, name: str, address: str) -> None:
+        with self._state:
+            if name not in self._places:
+                return
+            self._places[name] = place = _Place(address, STARTING)
+        try:
+            self._ask(
+                lambda: self._client.run(
+                    self._remote.place, self._plugin, name, self._options, workers=[address]
+                )
+            )
+        except HostError as error:
+            self._endings[name] = f"could not be started on Dask worker {address}: {error}"
+        else:
+            self._endings.pop(name, None)
+        place.is_told = True
+
+    def _drain(self, names: Iterable[str]) -> None:
+        with self._state:
+            for name in names:
+                place = self._places.get(name)
+                if place and place.address:
+                    self._stopped.add(name)
+                else:
+                    self._places.pop(name, None)
+        self._states()
+
+    def _kill(self, names: Iterable[str]) -> None:
+        addresses = [place.address for place in self._places.values()]
+        self._ask(
+            lambda: self._client.run(
+                self._remote.kill, self._plugin, workers=addresses, on_error="ignore"
+            )
+        )
+
+    def _known(self) -> list[str]:
+        with self._state:
+            return [
+                f"{name} (Dask worker {place.address})"
+                for name, place in self._places.items()
+                if place.address
+            ]
+
+    def _last_words(self, name: str) -> str:
+        return self._endings.pop(name, "has ended")
+
+
+def _local_cluster(distributed: Any) -> Any:
+    """Return a cluster of this machine that has no Dask worker yet."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise FailedPreconditionError(
+            "A Dask worker that this program has started runs the program again, since Python "
+            "imports the main module in such a process. Put the code of the program below "
+            '`if __name__ == "__main__":`'
+        )
+    return distributed.LocalCluster(
+        n_workers=0,
+        threads_per_worker=1,
+        processes=True,
+        dashboard_address=None,
+        scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},  # unless given, a fixed port
+    )
+
+
+def _parts(distributed: Any, given: Any) -> tuple[Any, str, Any]:
+    """Return the cluster that a user has given, if it can grow, and address and
+    security of its scheduler.
+    """
+    if isinstance(given, str):
+        return None, given, None
+    if isinstance(given, distributed.Client):
+        return None, given.scheduler.address, given.security
+    if not hasattr(given, "scheduler_address"):
+        raise TypeError(
+            f"`cluster` must be a cluster of Dask, a Client or the address of a scheduler, got "
+            f"{given!r}"
+        )
+    if given.asynchronous:
+        raise FailedPreconditionError(
+            "`cluster` runs in the event loop of this thread, which a host would stop while it "
+            "waits. Make the cluster without `asynchronous=True`; a notebook can use it"
+        )
+    return given, given.scheduler_address, getattr(given, "security", None)

@@ -1,0 +1,177 @@
+"""Workers in the processes of a Dask cluster, and the number of these processes.
+
+The processes of Dask import this module, and it imports ``distributed``. ``hosts.dask``
+imports it when a host is made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from distributed import Adaptive, WorkerPlugin
+
+from zmqdata.cluster.host import HostError
+from zmqdata.hosts.workers import ENDED, PlacedWorker, WorkerOptions
+
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+"""Version of Python of this process, without the patch level."""
+
+
+class DaskPlugin(WorkerPlugin):  # type: ignore[misc]  # a class of Dask
+    """Holds workers of a host in the process of a Dask worker.
+
+    Args:
+        name: name of the plugin. Each host has a name of its own.
+
+    Attributes:
+        workers: the workers by name.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.workers: dict[str, PlacedWorker] = {}
+
+    async def teardown(self, worker: Any) -> None:
+        """Drain all workers, and wait until they have ended."""
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        for worker in self.workers.values():
+            worker.drain()
+        for worker in self.workers.values():
+            worker.close()
+
+
+@dataclass
+class DaskReport:
+    """State of a Dask worker, and of its workers of a host."""
+
+    is_free: bool
+    """True if it accepts a worker, and has none of any host."""
+    python: str = PYTHON
+    """Its version of Python."""
+    states: dict[str, str] = field(default_factory=dict)
+    """States of the workers that run, by name."""
+    endings: dict[str, str] = field(default_factory=dict)
+    """Ends of workers since the last report, in words, by name."""
+
+
+async def place(plugin: str, name: str, options: WorkerOptions, *, dask_worker: Any) -> None:
+    """Start a worker in this Dask worker, unless it has this worker.
+
+    Raises:
+        HostError: the Dask worker is about to end.
+        OSError: the process cannot be started.
+    """
+    # The plugin of a Dask worker that closes has drained its workers already.
+    if dask_worker.status.name != "running":
+        raise HostError(f"the Dask worker is {dask_worker.status.name}")
+    if plugin not in dask_worker.plugins:
+        await dask_worker.plugin_add(plugin=DaskPlugin(plugin), name=plugin)
+    workers = dask_worker.plugins[plugin].workers
+    if name not in workers:
+        workers[name] = PlacedWorker(name, options)
+
+
+def report(plugin: str, kept: Collection[str] | None, *, dask_worker: Any) -> DaskReport:
+    """Return the state of this Dask worker and of its workers.
+
+    Args:
+        plugin: name of the plugin of the host.
+        kept: names of the workers that are wanted here; all others drain. None if none
+            is to drain.
+        dask_worker: this Dask worker, which Dask passes.
+    """
+    held = [one for one in dask_worker.plugins.values() if isinstance(one, DaskPlugin)]
+    is_free = dask_worker.status.name == "running" and not any(one.workers for one in held)
+    told = DaskReport(is_free)
+    for own in held:
+        for name, worker in list(own.workers.items()) if own.name == plugin else ():
+            if kept is not None and name not in kept:
+                worker.drain()
+            told.states[name] = worker.state()
+            if told.states[name] == ENDED:
+                del told.states[name]
+                told.endings[name] = own.workers.pop(name).ending()
+                worker.close()
+    return told
+
+
+def kill(plugin: str, *, dask_worker: Any) -> None:
+    """End all workers of a host in this Dask worker at once."""
+    if plugin in dask_worker.plugins:
+        for worker in dask_worker.plugins[plugin].workers.values():
+            worker.kill()
+
+
+class DaskUser(Protocol):
+    """A host that needs Dask workers."""
+
+    def wish(self) -> int:
+        """Return the number of Dask workers that it needs."""
+
+    def occupied(self) -> set[str]:
+        """Return the addresses of the Dask workers that have a worker of it."""
+
+
+class HostAdaptive(Adaptive):  # type: ignore[misc]  # a class of Dask
+    """Keeps as many Dask workers as hosts need together, and as many as the cluster had
+    before them.
+
+    Args:
+        cluster: the cluster, as ``adapt`` passes it.
+        options: further arguments of ``adapt``.
+
+    Attributes:
+        users: the hosts.
+    """
+
+    def __init__(self, cluster: Any, **options: Any) -> None:
+        self.users: list[DaskUser] = []
+        self._first = set(cluster.plan)
+        super().__init__(cluster, **options | {"interval": "500ms", "wait_count": 1})
+
+    async def target(self) -> int:
+        """Return the number of Dask workers to keep."""
+        return max(len(self._first), sum(user.wish() for user in self.users))
+
+    async def workers_to_close(self, target: int) -> list[Any]:
+        """Return names of Dask workers without work, newer than the first ones if
+        possible. A job of a queue that has several is named as a whole or not at all.
+        """
+        occupied = set().union(*(user.occupied() for user in self.users))
+        spec = getattr(self.cluster, "worker_spec", {})
+        jobs = {f"{job}{end}": job for job, one in spec.items() for end in one.get("group", ())}
+        members: dict[Any, list[Any]] = {}
+        busy = set()
+        for address, about in self.cluster.scheduler_info["workers"].items():
+            job = jobs.get(about["name"], about["name"])
+            members.setdefault(job, []).append(about["name"])
+            if address in occupied or about.get("metrics", {}).get("executing"):
+                busy.add(job)
+        surplus, chosen = len(self.observed) - target, []
+        for names in sorted(members.values(), key=lambda names: names[0] in self._first):
+            if jobs.get(names[0], names[0]) not in busy and len(names) <= surplus:
+                chosen += names
+                surplus -= len(names)
+        return chosen
+
+    async def scale_down(self, workers: Collection[Any]) -> None:
+        """Close Dask workers, given their names, after others have taken their data."""
+        # If the scheduler closed a Dask worker, too, the nanny would wait for seconds.
+        await self.scheduler.retire_workers(names=list(workers), remove=False, close_workers=False)
+        await self.cluster.scale_down(workers)
+
+    async def leave(self, user: DaskUser) -> None:
+        """Need no Dask worker for a host any more. The cluster is as large as before
+        when the last host has left.
+        """
+        self.users.remove(user)
+        if not self.users:
+            self.stop()
+            change = await self.recommendations(len(self._first))
+            await self.scale_down(change.get("workers", ()))
