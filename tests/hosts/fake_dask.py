@@ -48,11 +48,11 @@ class FakeDask:
 
     def __init__(self, count: int = 0, python: str = OWN) -> None:
         self.address = f"tcp://10.0.0.7:{8786 + len(KNOWN)}"
-        self.security = None
+        self.security = Security()
         self.python = python
         self.workers: dict[str, FakeDaskWorker] = {}
         self.made = 0
-        self.is_gone = False
+        self.is_gone = self.is_old = False
         KNOWN[self.address] = self
         for _ in range(count):
             self.add()
@@ -97,15 +97,47 @@ class FakeWorker:
         self.now, self.is_closed = "ended", True
 
 
+class Security:
+    """Settings of TLS."""
+
+    def get_connection_args(self, role: str) -> dict[str, Any]:
+        return {}
+
+
+class Rpc:
+    """A connection to a Dask, as far as hosts use it."""
+
+    def __init__(self, address: str, connection_args: dict[str, Any]) -> None:
+        self._dask = KNOWN[address]
+
+    async def __aenter__(self) -> Rpc:
+        if self._dask.is_gone:
+            raise OSError("Timed out during handshake")
+        return self
+
+    async def __aexit__(self, *error: object) -> None: ...
+
+    async def broadcast(self, msg: dict[str, str], on_error: str) -> dict[str, Any]:
+        return {address: versions(one.python) for address, one in self._dask.workers.items()}
+
+    async def versions(self) -> dict[str, Any]:
+        return versions(self._dask.python)
+
+
+def versions(python: str) -> dict[str, Any]:
+    """Return the versions of a process."""
+    return {"host": {"python": python}, "packages": {"distributed": "2024.8.0"}}
+
+
 class Client:
     """A client, as far as hosts use it."""
 
     def __init__(self, address: str, **options: Any) -> None:
         self.scheduler = KNOWN[address]
-        self.security = None
+        self.security = Security()
         self.status = "running"
-        if self.scheduler.is_gone:
-            raise OSError(f"Timed out trying to connect to {address}")
+        if self.scheduler.is_gone or self.scheduler.is_old:
+            raise TypeError("identity() got an unexpected keyword argument")
 
     def sync(self, question: Callable[[], Awaitable[Any]], callback_timeout: float) -> Any:
         async def ask() -> Any:
@@ -117,13 +149,6 @@ class Client:
 
     async def nthreads(self) -> dict[str, int]:
         return dict.fromkeys(self.scheduler.workers, 1)
-
-    async def get_versions(self) -> dict[str, Any]:
-        def about(python: str) -> dict[str, Any]:
-            return {"host": {"python": python}}
-
-        workers = {address: about(one.python) for address, one in self.scheduler.workers.items()}
-        return {"scheduler": about(self.scheduler.python), "workers": workers}
 
     async def run(
         self, function: Any, *args: Any, workers: list[str], on_error: str = "raise"
@@ -202,6 +227,7 @@ class FakeCluster:
     def __init__(self, count: int = 0, **options: Any) -> None:
         self.scheduler = FakeDask(count)
         self.scheduler_address = self.scheduler.address
+        self.security = Security()
         self.scheduler_info = FakeDescriptions(self.scheduler)
         self.worker_spec: dict[str, Any] = {}
         self.options = options
@@ -245,7 +271,10 @@ def package() -> ModuleType:
     """Return the package ``distributed``."""
     made = ModuleType("distributed")
     vars(made).update(
+        __version__="2026.8.0",
         Client=Client,
+        Security=Security,
+        rpc=Rpc,
         Adaptive=Adaptive,
         WorkerPlugin=WorkerPlugin,
         LocalCluster=lambda **options: FakeCluster(options.pop("n_workers"), **options),

@@ -5,7 +5,6 @@ real one are in ``tests/engines``.
 from __future__ import annotations
 
 import asyncio
-import logging
 import multiprocessing
 import re
 import sys
@@ -427,10 +426,14 @@ def test_a_client_stands_for_its_cluster(
         make(cluster)
 
 
-def test_an_address_that_does_not_answer_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
-    """The error of a host whose scheduler does not answer has its address."""
+@pytest.mark.parametrize(("fault", "release"), [("is_gone", "unknown"), ("is_old", "2024.8.0")])
+def test_an_address_that_does_not_answer_is_an_error(fault: str, release: str) -> None:
+    """The error of a host whose scheduler does not answer, or is one of a release that
+    its client does not understand, has the address and both releases.
+    """
     dask = FakeDask(0)
-    dask.is_gone = True
-    with pytest.raises(HostError, match=re.escape(dask.address)):
+    setattr(dask, fault, True)
+    with pytest.raises(HostError) as raised:
         Dask(SERVICE, dask.address)
-    assert caplog.records == [] or caplog.records[0].levelno <= logging.WARNING
+    assert dask.address in str(raised.value)
+    assert f"It has distributed {release}, and this program 2026.8.0" in str(raised.value)

@@ -14,6 +14,7 @@ import os
 import secrets
 import threading
 from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -123,9 +124,10 @@ class Dask(Host):
         self._own = _local_cluster(distributed) if cluster is None else None
         cluster = cluster or self._own
         self._cluster, self._address, self._security = _parts(distributed, cluster)
+        self._release = "unknown"
         try:
-            self._connect()
             self._check_versions()
+            self._connect()
         except BaseException:
             self._disconnect()
             raise
@@ -150,17 +152,35 @@ class Dask(Host):
                 raise self._silence(error) from None
 
     def _check_versions(self) -> None:
-        told = self._ask(lambda: self._client.get_versions())
-        sides = {"scheduler": told["scheduler"], **told["workers"]}
-        for side, about in sides.items():
+        # A client of another release fails, and ends only after half a minute. The user
+        # may be within an event loop.
+        with ThreadPoolExecutor(1) as pool:
+            try:
+                told = pool.submit(asyncio.run, self._versions()).result()
+            except Exception as error:
+                raise self._silence(error) from None
+        self._release = told[0][1]["packages"]["distributed"]
+        for side, about in told:
             python = ".".join(about["host"]["python"].split(".")[:2])
             if python != self._remote.PYTHON:
                 raise FailedPreconditionError(
-                    f"The Dask {'scheduler' if side == 'scheduler' else f'worker {side}'} runs "
-                    f"Python {python}, and this program Python {self._remote.PYTHON}. Pipelines "
-                    "need the same minor version everywhere. Start this program, the scheduler "
-                    "and the Dask workers in equal environments"
+                    f"The Dask {side} runs Python {python}, and this program Python "
+                    f"{self._remote.PYTHON}. Pipelines need the same minor version everywhere. "
+                    "Start this program, the scheduler and the Dask workers in equal environments"
                 )
+
+    async def _versions(self) -> list[tuple[str, Any]]:
+        """Return the versions that the scheduler and each Dask worker have."""
+
+        async def ask() -> list[tuple[str, Any]]:
+            options = self._security.get_connection_args("client")
+            async with self._distributed.rpc(self._address, connection_args=options) as dask:
+                workers = await dask.broadcast(msg={"op": "versions"}, on_error="ignore")
+                return [("scheduler", await dask.versions())] + [
+                    (f"worker {address}", about) for address, about in workers.items()
+                ]
+
+        return await asyncio.wait_for(ask(), DEADLINE)
 
     def _grow(self) -> None:
         """Let the cluster have as many Dask workers as this host needs, if it can."""
@@ -209,8 +229,11 @@ class Dask(Host):
                     one.close(timeout=DEADLINE)
 
     def _silence(self, error: Exception) -> HostError:
-        text = f"{type(error).__name__}: {error}"
-        return HostError(f"The Dask scheduler at {self._address} does not answer. {text}")
+        return HostError(
+            f"The Dask scheduler at {self._address} does not answer. It has distributed "
+            f"{self._release}, and this program {self._distributed.__version__}. Its error is "
+            f"{type(error).__name__}: {error}"
+        )
 
     def _ask(self, question: Callable[[], Awaitable[Answer]]) -> Answer:
         """Return the answer of a coroutine that runs in the loop of the client."""
@@ -385,7 +408,7 @@ def _parts(distributed: Any, given: Any) -> tuple[Any, str, Any]:
     security of its scheduler.
     """
     if isinstance(given, str):
-        return None, given, None
+        return None, given, distributed.Security()
     if isinstance(given, distributed.Client):
         return None, given.scheduler.address, given.security
     if not hasattr(given, "scheduler_address"):
@@ -398,4 +421,4 @@ def _parts(distributed: Any, given: Any) -> tuple[Any, str, Any]:
             "`cluster` runs in the event loop of this thread, which a host would stop while it "
             "waits. Make the cluster without `asynchronous=True`; a notebook can use it"
         )
-    return given, given.scheduler_address, getattr(given, "security", None)
+    return given, given.scheduler_address, given.security
