@@ -106,7 +106,12 @@ def dask_processes(count: int) -> Iterator[Any]:
     """Run a cluster whose scheduler and nannies are processes of their own."""
     # A Dask worker that is lost is replaced after a second, not after 15.
     with (
-        dask.config.set({"distributed.deploy.lost-worker-timeout": "1s"}),
+        dask.config.set(
+            {
+                "distributed.deploy.lost-worker-timeout": "1s",
+                "distributed.comm.timeouts.connect": "5s",
+            }
+        ),
         SubprocessCluster(
             n_workers=0, threads_per_worker=1, dashboard_address="127.0.0.1:0"
         ) as cluster,

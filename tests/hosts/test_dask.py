@@ -77,12 +77,12 @@ def test_the_log_says_once_that_workers_wait(make: Make, caplog: pytest.LogCaptu
     """Workers that wait in a cluster that cannot grow are a line of the log."""
     host = make(FakeDask(0).address)
     host.start(1)
-    await_condition(lambda: "wait for a Dask worker" in caplog.text, SOON, "the line")
+    await_condition(lambda: "Workers wait for a Dask worker" in caplog.text, SOON, "the line")
     host.start(1)
     await_states(host, "queued", "queued")
     host.stop(list(host.running()))
     await_states(host)
-    assert caplog.text.count("wait for a Dask worker") == 1
+    assert caplog.text.count("Workers wait for a Dask worker") == 1
 
 
 def test_two_hosts_share_a_cluster(make: Make) -> None:

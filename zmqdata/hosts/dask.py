@@ -118,6 +118,7 @@ class Dask(Host):
         self._places: dict[str, _Place] = {}
         self._stopped: set[str] = set()
         self._free: list[str] = []
+        self._count = 0  # Dask workers that the scheduler knows
         self._endings: dict[str, str] = {}
         self._client: Any = None
         self._adaptive: Any = None
@@ -280,6 +281,7 @@ class Dask(Host):
                 name: DRAINING if name in self._stopped else place.state
                 for name, place in self._places.items()
             }
+            self._count = len(reports)
             self._free = [
                 address
                 for address, told in reports.items()
@@ -335,9 +337,12 @@ class Dask(Host):
         else:
             self._said.pop("queue", None)
             return
-        if self._adaptive is None:
-            text = "each Dask worker has a worker, or accepts none. `running()` shows what waits"
-            self._say("queue", HostError(f"workers wait for a Dask worker: {text}"))
+        if self._adaptive is None or self._count >= self.wish():
+            text = (
+                f"Workers wait for a Dask worker. The cluster has {self._count}, and each has a "
+                "worker already, or is paused or closing. `running()` shows what waits"
+            )
+            self._say("queue", HostError(text))
 
     def _place(self, name: str, address: str) -> None:
         with self._state:
