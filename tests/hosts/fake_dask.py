@@ -34,6 +34,7 @@ class FakeDaskWorker:
         self.executing = 0
         self.error: Exception | None = None
         self.hangs = False
+        self.asked = 0
 
     async def plugin_add(self, plugin: Any, name: str) -> None:
         self.plugins[name] = plugin
@@ -159,6 +160,7 @@ class Client:
             try:
                 if worker is None:
                     raise OSError(f"{address} has left")
+                worker.asked += 1
                 if worker.error is not None:
                     raise worker.error
                 if worker.hangs:
@@ -166,6 +168,8 @@ class Client:
                 function, given = pickle.loads(pickle.dumps((function, args)))
                 result = function(*given, dask_worker=worker)
                 found[address] = await result if inspect.isawaitable(result) else result
+                if worker.python != OWN:
+                    found[address].python = worker.python
             except Exception as error:
                 if on_error == "raise":
                     raise

@@ -352,24 +352,31 @@ def test_another_python_is_refused_at_once(make: Make, dask: FakeDask, side: str
         make(dask.address)
 
 
-def test_a_dask_worker_of_another_python_that_joins_gets_no_worker(
-    make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("python", "error", "text"),
+    [
+        ("3.7", None, "it runs Python 3.7, and this program 3."),
+        (fake_dask.OWN, Exception("ModuleNotFoundError('zmqdata')"), "It needs zmqdata"),
+    ],
+)
+def test_a_dask_worker_that_joins_and_is_unfit_gets_no_worker(
+    make: Make, caplog: pytest.LogCaptureFixture, python: str, error: Exception | None, text: str
 ) -> None:
-    """A Dask worker of another version that joins later is not used, and the log says
-    so once. So is one that lacks zmqdata.
+    """A Dask worker of another version of Python, or without zmqdata, is not asked
+    again, and the log says why it gets no worker.
     """
-    from zmqdata.hosts import daskworkers
-
-    dask = FakeDask(0)
+    dask = FakeDask(1)
     host = make(dask.address)
-    dask.add().error = ModuleNotFoundError("No module named 'zmqdata'")
-    host.start(1)
-    await_condition(lambda: "No module named 'zmqdata'" in caplog.text, SOON, "the reason")
-    told = daskworkers.report
-    monkeypatch.setattr(daskworkers, "PYTHON", "3.7")
-    other = told("any", None, dask_worker=dask.add())
-    monkeypatch.undo()
-    assert other.python == daskworkers.PYTHON
+    unfit = dask.add(python)
+    unfit.error = error
+    host.start(2)
+    await_states(host, "running", "queued")
+    assert text in caplog.text
+    asked = unfit.asked
+    dask.add()
+    await_states(host, "running", "running")
+    assert unfit.asked == asked
+    assert unfit.workers() == {}
 
 
 def test_without_the_package_the_error_says_what_to_install(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import multiprocessing
 import os
 import secrets
@@ -18,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from zmqdata.client import lifetime
 from zmqdata.cluster.fleet import DRAINING, QUEUED, STARTING
 from zmqdata.cluster.host import Host, HostError
 from zmqdata.cluster.processes import stop_seconds
@@ -33,6 +35,7 @@ from zmqdata.hosts.workers import (
 if TYPE_CHECKING:
     from zmqdata.hosts.daskworkers import DaskReport
 
+log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
 DEADLINE = 15.0
@@ -111,6 +114,7 @@ class Dask(Host):
                 f"`hosts.Dask` needs the package distributed, and {error.name} is not installed "
                 "here. Install it with `pip install 'zmqdata[dask]'`, or use `hosts.Local`"
             ) from None
+        lifetime.end_first()  # Dask's own end would take the cluster away
         self._distributed, self._remote = distributed, daskworkers
         patience = stop_seconds(self._options.config) + DEADLINE
         super().__init__(service, "dask", self._options.count, patience)
@@ -118,6 +122,7 @@ class Dask(Host):
         self._places: dict[str, _Place] = {}
         self._stopped: set[str] = set()
         self._free: list[str] = []
+        self._unfit: set[str] = set()  # Dask workers that can never have a worker
         self._count = 0  # Dask workers that the scheduler knows
         self._endings: dict[str, str] = {}
         self._client: Any = None
@@ -264,7 +269,9 @@ class Dask(Host):
                 return error
             return answer
 
-        addresses = list(await self._client.nthreads())
+        found = await self._client.nthreads()
+        self._count = len(found)
+        addresses = [address for address in found if address not in self._unfit]
         return dict(zip(addresses, await asyncio.gather(*map(report, addresses)), strict=True))
 
     def _states(self) -> dict[str, str]:
@@ -281,11 +288,10 @@ class Dask(Host):
                 name: DRAINING if name in self._stopped else place.state
                 for name, place in self._places.items()
             }
-            self._count = len(reports)
             self._free = [
                 address
                 for address, told in reports.items()
-                if self._accepts(address, told) and address not in self.occupied()
+                if address not in self.occupied() and self._accepts(address, told)
             ]
         # Of a start that was reported to have failed.
         left = [name for one in reports.values() for name in getattr(one, "states", ())]
@@ -305,20 +311,20 @@ class Dask(Host):
         self._endings.setdefault(name, ending or text)
 
     def _accepts(self, address: str, told: DaskReport | Exception) -> bool:
-        """Return True if a Dask worker can have a worker, and log why it never can."""
-        if isinstance(told, ImportError):
-            self._say(address, HostError(f"Dask worker {address} cannot have a worker: {told}"))
+        """Return True if a Dask worker can have a worker now. A Dask worker that never
+        can is not asked again, as each question would be an error in its log.
+        """
+        if isinstance(told, (OSError, asyncio.TimeoutError, KeyError)):
+            return False  # It does not answer, or has left.
         if isinstance(told, Exception):
-            return False
-        if told.python != self._remote.PYTHON:
-            self._say(
-                address,
-                HostError(
-                    f"Dask worker {address} runs Python {told.python}, and this program Python "
-                    f"{self._remote.PYTHON}. It gets no worker"
-                ),
-            )
-        return told.is_free and told.python == self._remote.PYTHON
+            reason = f"its error is {told}. It needs zmqdata, in the release of this program"
+        elif told.python != self._remote.PYTHON:
+            reason = f"it runs Python {told.python}, and this program {self._remote.PYTHON}"
+        else:
+            return told.is_free
+        self._unfit.add(address)
+        log.warning("Dask worker %s gets no worker: %s", address, reason)
+        return False
 
     def _launch(self, name: str) -> None:
         with self._state:
