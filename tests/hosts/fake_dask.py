@@ -184,14 +184,16 @@ class Client:
 class Adaptive:
     """The base of classes that size a cluster, which a test lets act by ``tick``."""
 
-    def __init__(self, cluster: FakeCluster, interval: str, wait_count: int) -> None:
+    def __init__(self, cluster: FakeCluster, **options: Any) -> None:
         self.cluster = cluster
         self.periodic_callback: object | None = object()
         self.scheduler = SimpleNamespace(retire_workers=self._retire)
 
     @property
-    def observed(self) -> set[int]:
+    def plan(self) -> set[int]:
         return self.cluster.plan
+
+    observed = plan
 
     async def recommendations(self, target: int) -> dict[str, Any]:
         if target < len(self.cluster.plan):
@@ -242,10 +244,6 @@ class FakeCluster:
     def plan(self) -> set[int]:
         return {worker.name for worker in self.scheduler.workers.values()}
 
-    def adapt(self, Adaptive: Any) -> Any:
-        self._adaptive = Adaptive(self)
-        return self._adaptive
-
     async def scale_down(self, names: list[Any]) -> None:
         for address, worker in list(self.scheduler.workers.items()):
             if worker.name in names:
@@ -265,6 +263,19 @@ class FakeCluster:
     def close(self, timeout: float) -> None:
         self.is_closed = True
         self.scheduler.workers.clear()
+
+
+class FakeKubernetes(FakeCluster):
+    """A cluster that chooses itself which Dask workers it removes."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "scale_down":
+            raise AttributeError(name)
+        return super().__getattribute__(name)
+
+    async def scale(self, count: int) -> None:
+        while len(self.plan) > count:
+            self.scheduler.workers.popitem()
 
 
 class WorkerPlugin:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.hosts import fake_dask
-from tests.hosts.fake_dask import Client, FakeCluster, FakeDask
+from tests.hosts.fake_dask import Client, FakeCluster, FakeDask, FakeKubernetes
 from zmqdata.cluster.host import HostError
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.hosts import Dask
@@ -248,6 +248,17 @@ def test_a_cluster_grows_and_shrinks_back(make: Make) -> None:
     assert cluster._adaptive.periodic_callback is None
 
 
+def test_a_cluster_of_kubernetes_shrinks_to_its_number(make: Make) -> None:
+    """A cluster that takes no names of Dask workers gets their number."""
+    cluster = FakeKubernetes(1)
+    host = make(cluster)
+    host.start(3)
+    cluster.tick()
+    await_states(host, "running", "running", "running")
+    host.close()
+    assert len(cluster.plan) == 1
+
+
 def test_jobs_with_several_dask_workers_are_closed_as_a_whole(make: Make) -> None:
     """A Dask worker is closed with the others of its job or not at all."""
     cluster = FakeCluster(4)
@@ -284,7 +295,7 @@ def test_hosts_enlarge_a_cluster_together(make: Make) -> None:
 def test_a_cluster_that_adapts_already_is_left_alone(make: Make) -> None:
     """A host does not size a cluster that its user lets adapt."""
     cluster = FakeCluster(1)
-    cluster._adaptive = fake_dask.Adaptive(cluster, "1s", 1)
+    cluster._adaptive = fake_dask.Adaptive(cluster)
     host = make(cluster)
     assert host._adaptive is None
     assert type(cluster._adaptive) is fake_dask.Adaptive

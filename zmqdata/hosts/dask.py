@@ -14,7 +14,7 @@ import multiprocessing
 import os
 import secrets
 import threading
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -146,7 +146,7 @@ class Dask(Host):
         without a scheduler.
         """
         if self._client is None or self._client.status == "closed":
-            try:
+            with self._asking():
                 self._client = self._distributed.Client(
                     self._address,
                     security=self._security,
@@ -154,19 +154,14 @@ class Dask(Host):
                     set_as_default=False,
                     name=self._plugin,
                 )
-            except Exception as error:
-                raise self._silence(error) from None
 
     def _check_versions(self) -> None:
         # A client of another release fails, and ends only after half a minute. The user
         # may be within an event loop.
-        with ThreadPoolExecutor(1) as pool:
-            try:
-                told = pool.submit(asyncio.run, self._versions()).result()
-            except Exception as error:
-                raise self._silence(error) from None
-        self._release = told[0][1]["packages"]["distributed"]
-        for side, about in told:
+        with self._asking(), ThreadPoolExecutor(1) as pool:
+            told = pool.submit(asyncio.run, asyncio.wait_for(self._versions(), DEADLINE)).result()
+        self._release = told["scheduler"]["packages"]["distributed"]
+        for side, about in told.items():
             python = ".".join(about["host"]["python"].split(".")[:2])
             if python != self._remote.PYTHON:
                 raise FailedPreconditionError(
@@ -175,18 +170,13 @@ class Dask(Host):
                     "Start this program, the scheduler and the Dask workers in equal environments"
                 )
 
-    async def _versions(self) -> list[tuple[str, Any]]:
+    async def _versions(self) -> dict[str, Any]:
         """Return the versions that the scheduler and each Dask worker have."""
-
-        async def ask() -> list[tuple[str, Any]]:
-            options = self._security.get_connection_args("client")
-            async with self._distributed.rpc(self._address, connection_args=options) as dask:
-                workers = await dask.broadcast(msg={"op": "versions"}, on_error="ignore")
-                return [("scheduler", await dask.versions())] + [
-                    (f"worker {address}", about) for address, about in workers.items()
-                ]
-
-        return await asyncio.wait_for(ask(), DEADLINE)
+        options = self._security.get_connection_args("client")
+        async with self._distributed.rpc(self._address, connection_args=options) as dask:
+            workers = await dask.broadcast(msg={"op": "versions"}, on_error="ignore")
+            found = {f"worker {address}": about for address, about in workers.items()}
+            return {"scheduler": await dask.versions()} | found
 
     def _grow(self) -> None:
         """Let the cluster have as many Dask workers as this host needs, if it can."""
@@ -194,7 +184,8 @@ class Dask(Host):
         if isinstance(adapts, self._remote.HostAdaptive) and adapts.users:
             self._adaptive = adapts  # of another host
         elif self._cluster and not getattr(adapts, "periodic_callback", None):
-            self._adaptive = self._cluster.adapt(Adaptive=self._remote.HostAdaptive)
+            # Not all clusters have an `adapt` that takes a class.
+            self._adaptive = self._cluster._adaptive = self._remote.HostAdaptive(self._cluster)
         if self._adaptive:
             self._adaptive.users.append(self)
 
@@ -234,19 +225,22 @@ class Dask(Host):
                 with contextlib.suppress(Exception):  # it is gone
                     one.close(timeout=DEADLINE)
 
-    def _silence(self, error: Exception) -> HostError:
-        return HostError(
-            f"The Dask scheduler at {self._address} does not answer. It has distributed "
-            f"{self._release}, and this program {self._distributed.__version__}. Its error is "
-            f"{type(error).__name__}: {error}"
-        )
+    @contextlib.contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Raise what Dask raises as an error of the engine."""
+        try:
+            yield
+        except Exception as error:
+            raise HostError(
+                f"The Dask scheduler at {self._address} does not answer. It has distributed "
+                f"{self._release}, and this program {self._distributed.__version__}. Its error is "
+                f"{type(error).__name__}: {error}"
+            ) from None
 
     def _ask(self, question: Callable[[], Awaitable[Answer]]) -> Answer:
         """Return the answer of a coroutine that runs in the loop of the client."""
-        try:
+        with self._asking():
             answer: Answer = self._client.sync(question, callback_timeout=DEADLINE)
-        except Exception as error:
-            raise self._silence(error) from None
         return answer
 
     async def _reports(self, carries_out: bool) -> dict[str, DaskReport | Exception]:
@@ -346,7 +340,7 @@ class Dask(Host):
         if self._adaptive is None or self._count >= self.wish():
             text = (
                 f"Workers wait for a Dask worker. The cluster has {self._count}, and each has a "
-                "worker already, or is paused or closing. `running()` shows what waits"
+                "worker already, or is paused, closing or unfit. `running()` shows what waits"
             )
             self._say("queue", HostError(text))
 

@@ -7,10 +7,11 @@ imports it when a host is made.
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from distributed import Adaptive, WorkerPlugin
 
@@ -64,12 +65,14 @@ async def place(plugin: str, name: str, options: WorkerOptions, *, dask_worker: 
     """Start a worker in this Dask worker, unless it has this worker.
 
     Raises:
-        HostError: the Dask worker is about to end.
+        HostError: the Dask worker is about to end, or has another worker.
         OSError: the process cannot be started.
     """
     # The plugin of a Dask worker that closes has drained its workers already.
     if dask_worker.status.name != "running":
         raise HostError(f"the Dask worker is {dask_worker.status.name}")
+    if _occupants(dask_worker) - {name}:  # another host was faster
+        raise HostError("the Dask worker has a worker already")
     if plugin not in dask_worker.plugins:
         await dask_worker.plugin_add(plugin=DaskPlugin(plugin), name=plugin)
     workers = dask_worker.plugins[plugin].workers
@@ -86,19 +89,23 @@ def report(plugin: str, kept: Collection[str] | None, *, dask_worker: Any) -> Da
             is to drain.
         dask_worker: this Dask worker, which Dask passes.
     """
-    held = [one for one in dask_worker.plugins.values() if isinstance(one, DaskPlugin)]
-    is_free = dask_worker.status.name == "running" and not any(one.workers for one in held)
-    told = DaskReport(is_free)
-    for own in held:
-        for name, worker in list(own.workers.items()) if own.name == plugin else ():
-            if kept is not None and name not in kept:
-                worker.drain()
-            told.states[name] = worker.state()
-            if told.states[name] == ENDED:
-                del told.states[name]
-                told.endings[name] = own.workers.pop(name).ending()
-                worker.close()
+    told = DaskReport(dask_worker.status.name == "running" and not _occupants(dask_worker))
+    held = dask_worker.plugins[plugin].workers if plugin in dask_worker.plugins else {}
+    for name, worker in list(held.items()):
+        if kept is not None and name not in kept:
+            worker.drain()
+        if (state := worker.state()) != ENDED:
+            told.states[name] = state
+        else:
+            told.endings[name] = held.pop(name).ending()
+            worker.close()
     return told
+
+
+def _occupants(dask_worker: Any) -> set[str]:
+    """Return the names of the workers of all hosts that run in this Dask worker."""
+    held = [one.workers for one in dask_worker.plugins.values() if isinstance(one, DaskPlugin)]
+    return {name for one in held for name, worker in one.items() if worker.state() != ENDED}
 
 
 def kill(plugin: str, *, dask_worker: Any) -> None:
@@ -108,36 +115,27 @@ def kill(plugin: str, *, dask_worker: Any) -> None:
             worker.kill()
 
 
-class DaskUser(Protocol):
-    """A host that needs Dask workers."""
-
-    def wish(self) -> int:
-        """Return the number of Dask workers that it needs."""
-
-    def occupied(self) -> set[str]:
-        """Return the addresses of the Dask workers that have a worker of it."""
-
-
 class HostAdaptive(Adaptive):  # type: ignore[misc]  # a class of Dask
     """Keeps as many Dask workers as hosts need together, and as many as the cluster had
     before them.
 
     Args:
-        cluster: the cluster, as ``adapt`` passes it.
-        options: further arguments of ``adapt``.
+        cluster: the cluster.
 
     Attributes:
-        users: the hosts.
+        users: the hosts, which say how many Dask workers they need (``wish``) and which
+            of them have a worker (``occupied``).
     """
 
-    def __init__(self, cluster: Any, **options: Any) -> None:
-        self.users: list[DaskUser] = []
+    def __init__(self, cluster: Any) -> None:
+        self.users: list[Any] = []
         self._first = set(cluster.plan)
-        super().__init__(cluster, **options | {"interval": "500ms", "wait_count": 1})
+        super().__init__(cluster, interval="500ms", minimum=0, maximum=math.inf, wait_count=1)
 
     async def target(self) -> int:
         """Return the number of Dask workers to keep."""
-        return max(len(self._first), sum(user.wish() for user in self.users))
+        needed: int = sum(user.wish() for user in self.users)
+        return max(len(self._first), needed)
 
     async def workers_to_close(self, target: int) -> list[Any]:
         """Return names of Dask workers without work, newer than the first ones if
@@ -164,9 +162,12 @@ class HostAdaptive(Adaptive):  # type: ignore[misc]  # a class of Dask
         """Close Dask workers, given their names, after others have taken their data."""
         # If the scheduler closed a Dask worker, too, the nanny would wait for seconds.
         await self.scheduler.retire_workers(names=list(workers), remove=False, close_workers=False)
-        await self.cluster.scale_down(workers)
+        if hasattr(self.cluster, "scale_down"):
+            await self.cluster.scale_down(workers)
+        else:  # one of Kubernetes, which chooses them itself
+            await self.cluster.scale(len(self.plan) - len(workers))
 
-    async def leave(self, user: DaskUser) -> None:
+    async def leave(self, user: Any) -> None:
         """Need no Dask worker for a host any more. The cluster is as large as before
         when the last host has left.
         """
