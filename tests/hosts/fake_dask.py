@@ -187,7 +187,7 @@ class Adaptive:
     def __init__(self, cluster: FakeCluster, **options: Any) -> None:
         self.cluster = cluster
         self.periodic_callback: object | None = object()
-        self.scheduler = SimpleNamespace(retire_workers=self._retire)
+        self.scheduler = SimpleNamespace(retire_workers=self._retire, processing=self._processing)
 
     @property
     def plan(self) -> set[int]:
@@ -199,6 +199,9 @@ class Adaptive:
         if target < len(self.cluster.plan):
             return {"workers": await self.workers_to_close(target)}  # type: ignore[attr-defined]
         return {}
+
+    async def _processing(self) -> dict[str, list[str]]:
+        return {k: ["key"] * one.executing for k, one in self.cluster.scheduler.workers.items()}
 
     async def _retire(self, **options: Any) -> None:
         assert options["close_workers"] is False
@@ -215,10 +218,7 @@ class FakeDescriptions:
 
     def __getitem__(self, key: str) -> dict[str, Any]:
         assert key == "workers"
-        return {
-            address: {"name": one.name, "metrics": {"executing": one.executing}}
-            for address, one in self._dask.workers.items()
-        }
+        return {address: {"name": one.name} for address, one in self._dask.workers.items()}
 
 
 class FakeCluster:

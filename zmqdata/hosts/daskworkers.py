@@ -141,7 +141,8 @@ class HostAdaptive(Adaptive):  # type: ignore[misc]  # a class of Dask
         """Return names of Dask workers without work, newer than the first ones if
         possible. A job of a queue that has several is named as a whole or not at all.
         """
-        occupied = set().union(*(user.occupied() for user in self.users))
+        occupied = {address for user in self.users for address in user.occupied()}
+        tasks = await self.scheduler.processing()
         spec = getattr(self.cluster, "worker_spec", {})
         jobs = {f"{job}{end}": job for job, one in spec.items() for end in one.get("group", ())}
         members: dict[Any, list[Any]] = {}
@@ -149,7 +150,7 @@ class HostAdaptive(Adaptive):  # type: ignore[misc]  # a class of Dask
         for address, about in self.cluster.scheduler_info["workers"].items():
             job = jobs.get(about["name"], about["name"])
             members.setdefault(job, []).append(about["name"])
-            if address in occupied or about.get("metrics", {}).get("executing"):
+            if address in occupied or tasks.get(address):
                 busy.add(job)
         surplus, chosen = len(self.observed) - target, []
         for names in sorted(members.values(), key=lambda names: names[0] in self._first):
