@@ -21,6 +21,7 @@ from tests.frameworks.slurm import Slurm
 from zmqdata import DispatcherConfig, DispatchServer, hosts
 from zmqdata.client.calls import status
 from zmqdata.cluster.host import HostError
+from zmqdata.errors import FailedPreconditionError
 from zmqdata.testing.cluster import await_condition
 
 if TYPE_CHECKING:
@@ -194,6 +195,45 @@ def test_workers_end_with_the_program_of_a_host(home: Path) -> None:
         ran.kill()
         ran.stdout.read()
     await_condition(lambda: processes("dask-") == [], 15.0, "the end of all workers")
+
+
+def test_a_scheduler_of_another_python_is_refused_at_once(
+    service: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scheduler that names another minor version of Python is refused, with both
+    versions in the text.
+    """
+    from distributed import LocalCluster, versions
+
+    with LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0") as cluster:
+        told = versions.get_system_info() | {"python": "3.9.1.final.0"}
+        monkeypatch.setattr(versions, "get_system_info", lambda: told)
+        with pytest.raises(FailedPreconditionError, match=r"runs Python 3\.9, and .* Python 3\.1"):
+            hosts.Dask(service, cluster)
+
+
+LEFT_OPEN = """
+import logging, time, zmqdata
+from zmqdata import hosts
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO)
+    dispatcher = zmqdata.DispatchServer()
+    host = hosts.Dask(dispatcher.target)
+    host.start(2)
+    while list(host.running().values()) != ["running", "running"]:
+        time.sleep(0.1)
+"""
+
+
+def test_the_end_of_a_program_closes_its_host(home: Path) -> None:
+    """A host that a program leaves open drains its workers before Dask ends them."""
+    (home / "train.py").write_text(LEFT_OPEN)
+    ran = subprocess.run([sys.executable, "train.py"], capture_output=True, text=True, timeout=90)
+    assert ran.returncode == 0, ran.stderr
+    assert "may still run" not in ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert ran.stderr.count(") has left") == 2
+    assert processes("dask-") == []
 
 
 def test_jobs_of_slurm_are_dask_workers(slurm: Slurm, home: Path) -> None:
