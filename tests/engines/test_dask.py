@@ -197,9 +197,7 @@ def test_workers_end_with_the_program_of_a_host(home: Path) -> None:
     await_condition(lambda: processes("dask-") == [], 15.0, "the end of all workers")
 
 
-def test_a_scheduler_of_another_python_is_refused_at_once(
-    service: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_python_is_refused_at_once(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A scheduler that names another minor version of Python is refused, with both
     versions in the text.
     """
@@ -213,7 +211,7 @@ def test_a_scheduler_of_another_python_is_refused_at_once(
 
 
 LEFT_OPEN = """
-import logging, time, zmqdata
+import logging, threading, zmqdata
 from zmqdata import hosts
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO)
@@ -221,7 +219,7 @@ if __name__ == "__main__":
     host = hosts.Dask(dispatcher.target)
     host.start(2)
     while list(host.running().values()) != ["running", "running"]:
-        time.sleep(0.1)
+        threading.Event().wait(0.1)
 """
 
 
