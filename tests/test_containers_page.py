@@ -6,8 +6,6 @@ import re
 import shlex
 from pathlib import Path
 
-import pytest
-
 from zmqdata.cli.commands import worker_arguments
 from zmqdata.cli.options import chosen_settings
 from zmqdata.config.worker import WorkerConfig
@@ -19,20 +17,11 @@ TEXT = (Path(__file__).resolve().parent.parent / "docs" / "containers.md").read_
 )
 
 
-def docker() -> list[str]:
-    """Return the arguments behind the image in the docker example."""
-    return shlex.split(TEXT.partition("IMAGE --")[2].partition("```")[0].replace("\\\n", " "))
-
-
-def kubernetes() -> list[str]:
-    """Return the container's arguments in the Kubernetes example."""
-    [found] = re.findall(r"args: \[(.*?)\]", TEXT, re.DOTALL)
-    return [one.strip().strip('"') for one in found.split(",")]
-
-
-@pytest.mark.parametrize("arguments", [["--" + docker()[0], *docker()[1:]], kubernetes()])
-def test_its_workers_would_start(arguments: list[str]) -> None:
-    """Each example's options are known and match the number of processes."""
+def test_its_workers_would_start() -> None:
+    """The example's options are known and match the number of processes."""
+    arguments = shlex.split(
+        TEXT.partition("IMAGE worker ")[2].partition("```")[0].replace("\\\n", " ")
+    )
     chosen = worker_arguments("x").parse_args(arguments)
     config, processes = (
         chosen_settings(WorkerConfig, chosen),
@@ -43,18 +32,12 @@ def test_its_workers_would_start(arguments: list[str]) -> None:
 
 
 def test_what_is_not_for_workers_is_not_in_the_examples() -> None:
-    """No example gives a container more permissions than it needs."""
+    """The example gives a container no more permissions than it needs."""
     examples = "".join(re.findall(r"^```.*?^```", TEXT, re.MULTILINE | re.DOTALL))
     assert [
         word
         for word in ("docker.sock", "privileged", "hostPID", "hostPath", "add:")
         if word in examples
     ] == []
-    for word in (
-        "cap-drop ALL",
-        "drop: [ALL]",
-        "read-only",
-        "readOnlyRootFilesystem: true",
-        "runAsNonRoot: true",
-    ):
+    for word in ("cap-drop ALL", "read-only", "no-new-privileges"):
         assert word in examples

@@ -263,15 +263,17 @@ def test_processes_never_outlive_their_supervisor(dispatcher: ServerProcess, stu
             )
 
 
-def test_a_worker_without_a_dispatcher_ends_with_4() -> None:
+@pytest.mark.parametrize("host", ["127.0.0.1", "no-such-host.invalid"])
+def test_a_worker_without_a_dispatcher_ends_with_4(host: str) -> None:
     """A worker that has had no dispatcher for ``--death-timeout`` seconds ends, and
-    says why.
+    says why. In a pod of Kubernetes it also awaits the name of the dispatcher.
     """
-    options = ["--dispatcher=tcp://127.0.0.1:1", "--death-timeout=0.5"]
+    options = [f"--dispatcher=tcp://{host}:1", "--death-timeout=0.5", "--advertise=127.0.0.1"]
     command = [sys.executable, "-m", "zmqdata.worker", *options, "--heartbeat-interval-ms=200"]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=START)
+    pod = {**os.environ, "KUBERNETES_SERVICE_HOST": "127.0.0.1"}
+    told = subprocess.run(command, capture_output=True, text=True, timeout=START, env=pod)
     assert told.returncode == NO_DISPATCHER
-    assert "tcp://127.0.0.1:1 has not answered for 0.5 s (`--death-timeout`" in told.stderr
+    assert f"tcp://{host}:1 has not answered for 0.5 s (`--death-timeout`" in told.stderr
 
 
 def test_a_worker_waits_for_the_file_of_its_dispatcher(tmp_path: Path) -> None:

@@ -275,7 +275,9 @@ def supervise(program: str, chosen: argparse.Namespace, stop: StopSignals) -> in
     ends = time.monotonic() + processes.drawn_lifetime()
     if not await_dispatcher_file(endpoint, patience, stop, ends):
         return code_of_end(stop, chosen)
-    for host in (endpoint_host(current_address(endpoint)), config.host):
+    # The name of a headless Service in Kubernetes gets its address with its pod.
+    is_awaited = config.worker_address and "KUBERNETES_SERVICE_HOST" in os.environ
+    for host in (None if is_awaited else endpoint_host(current_address(endpoint)), config.host):
         if host not in (None, "*"):
             resolve_host(str(host))
     for text in start_warnings(config):
