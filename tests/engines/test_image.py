@@ -46,7 +46,7 @@ def slowly(number):
     return number
 """
 """A training script, whose function the image does not have."""
-VALUES = {"image.repository": IMAGE, "image.tag": "latest", "dispatcher.port": PORT}
+VALUES = {"image": f"{IMAGE}:latest", "dispatcher.port": PORT}
 
 
 @pytest.fixture(scope="session")
@@ -199,7 +199,7 @@ def test_the_page_trains(release: Release) -> None:
     [packages] = examples("dockerfile")
     context = release.folders.root / "context"
     context.mkdir()
-    published = "registry.example/zmqdata:0.1.0"
+    published = "registry.example/zmqdata:3.12"
     for text in (packages, examples("yaml")[0]):
         assert published in text
     (context / "Containerfile").write_text(packages.replace(published, IMAGE))

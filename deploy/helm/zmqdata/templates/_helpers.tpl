@@ -8,7 +8,6 @@ app.kubernetes.io/component: {{ .component }}
 {{/* Labels of every object. */}}
 {{- define "zmqdata.labels" -}}
 {{ include "zmqdata.selector" . }}
-app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- end }}
@@ -54,8 +53,8 @@ priorityClassName: {{ . }}
 
 {{/* Fields of a container that both components share: image, rights and resources. */}}
 {{- define "zmqdata.container" -}}
-image: {{ printf "%s:%s" .root.Values.image.repository (default .root.Chart.AppVersion .root.Values.image.tag) | quote }}
-imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+image: {{ .root.Values.image | quote }}
+imagePullPolicy: {{ .root.Values.imagePullPolicy }}
 securityContext:
   allowPrivilegeEscalation: false
   readOnlyRootFilesystem: true
