@@ -39,7 +39,7 @@ test-frameworks: .venv-frameworks/.ready ; .venv-frameworks/bin/python -m pytest
 # As root, on Debian and Ubuntu: the daemons of Slurm run in a temporary folder while the tests do.
 test-slurm: .venv/.dev-ready ; $(call bring,srun,slurm-wlm munge) && ZMQDATA_LAUNCHERS=1 $(BIN)/python -m pytest tests/frameworks/test_slurm.py $(ARGS)
 # The same suite of hosts on this machine, on a Slurm of three nodes, on Ray and on Dask; the chart and the image: never in .ci/run.
-test-engines: .venv-engines/.ready ; $(call bring,srun,slurm-wlm munge) && $(call bring,podman,podman runc catatonit) && $(call bring,debootstrap,debootstrap) && ZMQDATA_ENGINES=1 .venv-engines/bin/python -m pytest tests/engines $(ARGS)
+test-engines: .venv-engines/.ready ; $(call bring,srun,slurm-wlm munge) && $(call bring,podman,podman) && $(call bring,runc,runc) && $(call bring,debootstrap,debootstrap) && ZMQDATA_ENGINES=1 .venv-engines/bin/python -m pytest tests/engines $(ARGS)
 test-mpi: .venv/.dev-ready ; $(call bring,mpirun.openmpi,openmpi-bin) && ZMQDATA_LAUNCHERS=1 $(BIN)/python -m pytest tests/frameworks/test_mpi.py $(ARGS)
 # Pages in a real browser, and each panel and alert rule put to a real Prometheus: never in .ci/run.
 test-looking: .venv-looking/.ready ; $(call bring,chromium,chromium) && $(call bring,promtool,prometheus) && ZMQDATA_LOOKING=1 .venv-looking/bin/python -m pytest tests/looking tests/dashboard $(ARGS)

@@ -245,15 +245,19 @@ def _source(volume: Mapping[str, Any], pod: str, folders: Folders, group: int) -
     if "configMap" in volume:
         return folders.root / str(volume["configMap"]["name"])
     shown = folders.root / f"{pod}-secret"
-    shown.mkdir(exist_ok=True)
+    content = shown / "..content"
+    shutil.rmtree(shown, ignore_errors=True)
+    content.mkdir(parents=True)
     every = [{"key": path.name, "path": path.name} for path in folders.secret.iterdir()]
     for item in volume["secret"].get("items", every):
         source = folders.secret / item["key"]
         if source.exists():
-            target = shown / item["path"]
+            target = content / item["path"]
             target.write_bytes(source.read_bytes())
             os.chown(target, 0, group)
             target.chmod(volume["secret"]["defaultMode"])
+            # The kubelet links files, so that it can replace all of them at once.
+            (shown / item["path"]).symlink_to(f"{content.name}/{item['path']}")
     return shown
 
 
