@@ -280,3 +280,19 @@ def test_the_commands_of_the_page_set_values_of_the_chart() -> None:
     done = helm("template", "x", str(CHART), *(f"--set={name}={value}" for name, value in words))
     assert done.returncode == 0, done.stderr
     assert "maxReplicaCount: 32" in done.stdout
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_an_installation_says_what_to_do_next(is_open: bool) -> None:
+    """The notes of Helm have the address for a training, and the commands that make a
+    key, or a warning that there is none.
+    """
+    values: Mapping[str, object] = FLAGS["no key"] if is_open else {}
+    place = ["--namespace=training", "--dry-run=client"]
+    done = helm("install", "data", str(CHART), *place, *options(values))
+    assert done.returncode == 0, done.stderr
+    notes = done.stdout.partition("NOTES:")[2]
+    assert 'distribute("distributed_epoch", "tcp://data-dispatcher:5050")' in notes
+    assert ("WARNING: there is no key." in notes) is is_open
+    command = "kubectl --namespace training create secret generic zmqdata-key"
+    assert (f"{command} --from-file=cluster.key" in notes) is not is_open

@@ -62,7 +62,7 @@ DISCOVERY: dict[str, object] = {
         for version, kinds in RESOURCES.items()
     },
 }
-"""What each user may ask, as Kubernetes' default roles have it."""
+"""Answers to questions that Kubernetes' default roles allow each user."""
 
 
 class Forbidding(BaseHTTPRequestHandler):
