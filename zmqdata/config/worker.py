@@ -176,7 +176,9 @@ class WorkerConfig:
     )
     buffer_bytes: int = setting(
         16 << 20,
-        "number of bytes that each task produces ahead of its clients",
+        "number of bytes that each task produces ahead of its clients; the tasks of a job on a "
+        "worker share it if they are read in turn, and a task with nothing ahead always produces "
+        "more",
         least=1,
         most=MOST_BYTES,
     )

@@ -100,8 +100,8 @@ class TaskTurns(Relay):
         finally:
             self._is_away = False
             if self._gave_back:
-                self._gave_back = False
                 self._gate.get()
+                self._gave_back = False
 
     def work(self) -> float:
         """Return the simulated seconds of work that all elements so far have taken."""
@@ -195,7 +195,8 @@ class TaskTurns(Relay):
                 return
             self._awaited.clear()
             had_turn = self._has_turn
-            self._has_turn = had_turn or runner.may_go_on()
+            # A turn that was given back goes on, even if nothing more may be produced.
+            self._has_turn = had_turn or self._gave_back or runner.may_go_on()
         if not self._has_turn:
             return
         if not had_turn:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.definitions import changed, define
 from zmqdata import messages as m
 from zmqdata.core.worker import events as e
@@ -112,6 +114,19 @@ def test_tasks_that_are_read_in_turn_share_the_room() -> None:
         task.started = True
         assert task.allow(1000, 0, lambda stream: True, neighbours=4)
         assert task.allowed == room
+
+
+@pytest.mark.parametrize(("room", "cache_bytes"), [(3, 0), (1000, 1)])
+def test_a_task_with_nothing_ahead_makes_its_next_element(room: int, cache_bytes: int) -> None:
+    """A task may produce an element while its readers have all others, although its
+    share of the buffer, or of a shared cache, is less than a byte.
+    """
+    task = hosted(cache=True) if cache_bytes else hosted(consumers=1)
+    task.started = True
+    assert task.allow(room, cache_bytes, lambda stream: True, neighbours=4)
+    assert task.allowed == 1
+    task.add(made(0), now=0.0)
+    assert not task.allow(room, cache_bytes, lambda stream: True, neighbours=4)
 
 
 def test_a_task_that_nobody_reads_makes_a_few_elements_more() -> None:

@@ -101,6 +101,37 @@ def test_workers_that_come_and_go_change_nothing(
     assert hashed(iter([*taken, *iterator])) == expected
 
 
+TINY = {
+    "range": lambda: Dataset.range(200),
+    "batches": lambda: Dataset.range(200).map(lambda x: np.full(int(x) * 7, x)).ragged_batch(3),
+    "choices": lambda: Dataset.sample_from_datasets(
+        [Dataset.range(60), Dataset.range(100, 160), Dataset.range(200, 240)], seed=3
+    ),
+}
+"""Pipelines of which a few elements exceed tiny buffers."""
+
+
+@pytest.mark.parametrize("kind", TINY)
+@pytest.mark.parametrize(("size", "tasks"), [(1, 1), (1, 4), (1024, 3), (2048, 4)])
+def test_a_tiny_buffer_holds_up_no_task_whose_turn_it_is(
+    make_service: Callable[..., WatchedService], kind: str, size: int, tasks: int
+) -> None:
+    """A task whose turn it is makes its next element whatever room the buffer of its
+    worker has, also after two workers have died.
+    """
+    dataset = TINY[kind]()
+    expected = [str(x) for x in ordered(make_service(1), dataset, num_tasks=tasks)]
+    whole = make_service(1, worker_options={"buffer_bytes": size})
+    assert [str(x) for x in ordered(whole, dataset, num_tasks=tasks)] == expected
+    service = make_service(3, worker_options={"buffer_bytes": size})
+    read = iter(ordered(service, dataset, num_tasks=tasks, max_outstanding_requests=4))
+    found = [str(x) for x in islice(read, 15)]
+    service.workers[0].kill()
+    found += [str(x) for x in islice(read, 15)]
+    service.workers[1].kill()
+    assert [*found, *map(str, read)] == expected
+
+
 def texts(number: Any) -> dict[str, Any]:
     """Return an element that only a function can put into a batch with others."""
     return {"x": number, "text": "t" * int(number), "row": np.arange(number % 3), "none": None}

@@ -290,8 +290,9 @@ class HostedTask:
 
         While no client reads the task, that is a few elements more than it had when the
         last client left. Tasks that are read in turn share the room with the tasks of
-        the same iteration on this worker. The size of blocks depends on the memory that
-        each stream shares with its reader.
+        the same iteration on this worker. A task with nothing ahead may always produce
+        its next element. The size of blocks depends on the memory that each stream
+        shares with its reader.
 
         Args:
             room: bytes that may be produced ahead of clients.
@@ -305,7 +306,8 @@ class HostedTask:
         if self.definition.job.cache:
             # No block may leave the window before the fastest reader has received it.
             room = min(room, cache_bytes // 2)
-        allowed = max(self.allowed, self.produced_bytes - self.dealing.ahead + room)
+        # A share may be zero bytes, and the reader may wait for this very task.
+        allowed = max(self.allowed, self.produced_bytes - self.dealing.ahead + max(1, room))
         unread = None
         streams = [stream for stream in self.dealing.streams.values() if usable(stream)]
         if not self.definition.save_path and not streams:
