@@ -107,8 +107,9 @@ class Misfortunes:
         return self.random.choice(alive) if alive else None
 
     def add_worker(self, number: int = 0) -> None:
-        """Add a worker."""
-        worker = self.world.add_worker(self.random.choice([2_000, 300_000, 16 << 20]))
+        """Add a worker. Its buffer may have no room for any element."""
+        small = random.Random(f"{self.world.seed}/buffers").choice([1, 2_000])
+        worker = self.world.add_worker(self.random.choice([small, 300_000, 16 << 20]))
         self.world.laws.tell(worker.name, "joins")
 
     def add_client(self) -> None:

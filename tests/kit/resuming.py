@@ -6,6 +6,7 @@ elements, once.
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from functools import partial
 
@@ -23,6 +24,7 @@ from tests.kit.scenario import (
     Scenario,
     weighted,
 )
+from tests.kit.world import SimulatedClient
 from zmqdata import messages as m
 from zmqdata.core.client.decider import ClientCore
 from zmqdata.testing.network import CALM
@@ -76,6 +78,9 @@ class ResumingProgram(Program):
         for number in range(self.readers):
             client = world.add_client(consumer=number if self.numbered else None)
             client.stalled_until, client.gulp = JOINED, 1
+        early = self.scene.stream("early")
+        if self.numbered and early.random() < 0.3:
+            return self._early_states(early)
         world.run_until(lambda: self._all_know or self._one_has_ended)
         if not self._all_know:
             return []
@@ -97,6 +102,37 @@ class ResumingProgram(Program):
         cores = self._reading_on
         states = [core.standing.checkpoint(core.reading.passed.count) for core in cores]
         return [m.encode_checkpoint(state) for state in states]
+
+    def _early_states(self, early: random.Random) -> list[bytes]:
+        """Return states of numbered consumers, some of which were taken before their
+        first element, or before the dispatcher had let the consumer in. Other
+        consumers have had a few elements.
+        """
+        states: dict[SimulatedClient, m.Checkpoint] = {}
+
+        def save(client: SimulatedClient) -> None:
+            core = client.core
+            states[client] = core.standing.checkpoint(core.reading.passed.count)
+
+        few = {client: early.choice([0, 0, 0, 1, 3]) for client in self.before.clients}
+        for client, count in few.items():
+            if not count:
+                client.stalled_until = NEVER
+                self.before.clock.after(
+                    early.choice([0.0, 0.001, 0.01, 0.5]), partial(save, client)
+                )
+
+        def are_there() -> bool:
+            for client, count in few.items():
+                if count and client not in states and client.taken >= count:
+                    client.stalled_until = NEVER
+                    save(client)
+            return all(client in states or client.core.finished for client in few)
+
+        self.before.run_until(are_there, PATIENCE)
+        for client in few.keys() - states.keys():
+            save(client)
+        return [m.encode_checkpoint(states[client]) for client in few]
 
     @property
     def _all_know(self) -> bool:

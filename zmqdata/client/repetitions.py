@@ -78,13 +78,12 @@ class Repetitions:
             self.begun = checkpoint.repetition + 1
         self.seed = checkpoint.job.seed
         job = msgspec.structs.replace(profile.job, seed=checkpoint.job.seed)
-        # A state taken before the iteration was known contains nothing to resume from.
         return replace(
             profile,
             client=secrets.token_hex(16),
             job=job,
             repetition=checkpoint.repetition,
-            resume=content if checkpoint.fingerprint else b"",
+            resume=content,
         )
 
 

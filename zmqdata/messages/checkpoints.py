@@ -89,7 +89,9 @@ class Checkpoint(Discreet, frozen=True):
     job: JobParameters
     """Definition of the job."""
     fingerprint: str
-    """Fingerprint of the dataset."""
+    """Fingerprint of the dataset; empty if the dispatcher had not let the client in,
+    which then knew nothing of the iteration.
+    """
     repetition: int
     """Repetition of the job."""
     seed: int

@@ -161,7 +161,7 @@ def test_a_killed_worker_changes_nothing(
     options = {"deterministic": True, "num_tasks": 3}
     with WatchedService(1) as plain:
         expected = numbers(plain.read(mixed(stop=stop), "distributed_epoch", **options))
-    service = make_service(3, worker_options={"buffer_bytes": 4096})
+    service = make_service(3, worker_options={"buffer_bytes": 1024})
     read = iter(
         service.read(mixed(stop=stop), "distributed_epoch", max_outstanding_requests=4, **options)
     )

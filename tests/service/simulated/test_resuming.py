@@ -425,6 +425,95 @@ def test_consumers_get_again_what_operations_behind_them_hold(behind: str, worke
     assert not found - Counter(range(1, 301))
 
 
+FIRST: dict[str, Callable[[Dataset], Dataset]] = {
+    "nothing": lambda dataset: dataset,
+    "batch": lambda dataset: dataset.batch(2),
+    "shuffle": lambda dataset: dataset.shuffle(9, seed=1),
+}
+"""Operations of consumers that load a state of their first element."""
+
+
+@pytest.mark.parametrize("behind", FIRST)
+@pytest.mark.parametrize("waits", [(0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1.0, 1.0)])
+@pytest.mark.parametrize("order", [{}, {"deterministic": True, "num_tasks": 3}])
+def test_states_before_the_first_element_begin_with_all_rounds(
+    behind: str, waits: tuple[float, float], order: dict[str, Any]
+) -> None:
+    """Consumers that save before their first element, before or after the dispatcher
+    has let them in, load one after the other and get all rounds, also if they have read
+    on meanwhile or read in another cluster.
+    """
+
+    def readers(cluster: WatchedService) -> list[Any]:
+        read: dict[str, Any] = {"job_name": "step", "num_consumers": 2, "finite": "drop", **order}
+        return [
+            iter(
+                Dataset.range(120)
+                .apply(cluster.distribute("distributed_epoch", consumer_index=index, **read))
+                .apply(FIRST[behind])
+            )
+            for index in range(2)
+        ]
+
+    with WatchedService(2) as first, WatchedService(3) as second:
+        states = []
+        for reader, seconds in zip(begun := readers(first), waits, strict=True):
+            first.run_until(lambda: False, seconds)
+            states.append(through_msgpack(reader.state_dict()))
+        for _ in range(5):
+            for reader in begun:
+                next(reader)
+        for again in (begun, readers(first), readers(second)):
+            for reader, state in zip(again, states, strict=True):
+                reader.load_state_dict(state)
+            found = [
+                one
+                for pair in zip(*again, strict=True)
+                for element in pair
+                for one in np.ravel(element).tolist()
+            ]
+            assert sorted(found) == list(range(120))
+
+
+def test_a_consumer_that_saved_after_its_first_round_goes_on_there() -> None:
+    """A consumer that saved before its first element gets all rounds, and another that
+    saved after a round gets the others.
+    """
+
+    def dataset(cluster: WatchedService, index: int) -> Dataset:
+        read: dict[str, Any] = {"job_name": "step", "num_consumers": 2, "finite": "drop"}
+        return Dataset.range(60).apply(
+            cluster.distribute("distributed_epoch", consumer_index=index, **read)
+        )
+
+    with WatchedService(2) as first:
+        readers = [iter(dataset(first, index)) for index in range(2)]
+        states = [through_msgpack(readers[0].state_dict())]
+        had = taken(readers[1], 3)
+        states.append(through_msgpack(readers[1].state_dict()))
+    with WatchedService(3) as second:
+        left = gone_on_together([dataset(second, index) for index in range(2)], states)
+    assert list(map(len, left)) == [30, 27]
+    assert sorted([*had, *left[0], *left[1]]) == list(range(60))
+
+
+@pytest.mark.parametrize("job_name", [None, "training"])
+@pytest.mark.parametrize("order", [{}, {"deterministic": True, "num_tasks": 3}])
+def test_a_state_taken_at_once_returns_to_the_first_element(
+    job_name: str | None, order: dict[str, Any]
+) -> None:
+    """An iterator that saves before the dispatcher has let it in, reads on and then
+    loads its state has every element again.
+    """
+    with WatchedService(2) as cluster:
+        read = cluster.distribute("distributed_epoch", job_name=job_name, **order)
+        iterator = iter(Dataset.range(60).apply(read))
+        state = through_msgpack(iterator.state_dict())
+        taken(iterator, 10)
+        iterator.load_state_dict(state)
+        assert numbers(rest(iterator)) == Counter(range(60))
+
+
 def test_a_missing_consumer_is_named() -> None:
     """A consumer that waits for the state of another in the end gets an error that
     names the missing consumer.

@@ -338,6 +338,7 @@ def test_whatever_is_brought_is_refused_or_taken(data: Any) -> None:
         job=job,
         sources=tuple(data.draw(st.lists(st.builds(m.SourcePart, PLACES, PAIRS, PLACES), max_size=2))),
         step=data.draw(PLACES), reader=m.Reader(0 if job.num_consumers else None),
+        fingerprint=data.draw(st.sampled_from(["print:other", "print:other", ""])),
     )  # fmt: skip
     try:
         state = begun(m.decode_checkpoint(m.encode_checkpoint(one)))

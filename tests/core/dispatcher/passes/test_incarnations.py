@@ -140,6 +140,62 @@ def test_a_consumer_that_has_taken_a_step_begins_anew() -> None:
     assert "consumer 1 of job job" in desk.sent(m.OpenAwaited).missing
 
 
+UNBEGUN: dict[str, Any] = {"fingerprint": "", "seed": 0, "parts": ()}
+"""Fields of a state that was taken before the dispatcher had let its reader in."""
+
+
+def test_consumers_that_were_not_let_in_begin_together() -> None:
+    """Consumers whose states know nothing of an iteration wait for each other, and then
+    begin one with a seed of its own, whatever else their states claim.
+    """
+    desk = Desk()
+    desk.bring("one", 1, step=7, **UNBEGUN)
+    assert "consumer 0 of job job" in desk.sent(m.OpenAwaited).missing
+    desk.bring("zero", 0, **UNBEGUN)
+    for opened in desk.all_of(m.IterationOpened):
+        assert (opened.how, opened.step) == ("loaded", 0)
+    assert desk.sent(m.HostTask).definition.skip == ()
+    [iteration] = desk.core.state.iterations.values()
+    assert iteration.consumers == {0: "zero", 1: "one"}
+    assert iteration.seed not in (0, 11)
+
+
+def test_a_consumer_that_was_not_let_in_begins_the_iteration_of_the_others() -> None:
+    """A consumer whose state knows nothing of the iteration begins it at the first
+    step, with the tasks and the seed of the other consumers.
+    """
+    desk = Desk()
+    view = m.View(0, ((0, 0),))
+    desk.bring("zero", 0, **UNBEGUN)
+    desk.bring("one", 1, step=2, views=(view,), parts=())
+    assert {one.client: one.step for one in desk.all_of(m.IterationOpened)} == {"zero": 0, "one": 2}
+    [iteration] = desk.core.state.iterations.values()
+    assert iteration.seed == 11
+    assert [task.seed for task in iteration.tasks.values()] == [TASK.seed]
+
+
+def test_a_reader_that_was_not_let_in_reads_all_again() -> None:
+    """A reader without a number returns to its first element by a state that knows
+    nothing of the iteration. Beside another reader of its run it joins that.
+    """
+    desk = Desk()
+    desk.bring("former")
+    desk.hear("former", m.CloseIteration("former", 0, {}))
+    desk.bring("new", **UNBEGUN)
+    assert desk.all_of(m.IterationOpened)[-1].how == "loaded"
+    assert desk.all_of(m.HostTask)[-1].definition.skip == ()
+    newest = [*desk.core.state.iterations][-1]
+
+    def ask_and_answer() -> None:
+        desk.bring("late", **UNBEGUN)
+        question = desk.asked["new"]
+        desk.hear("new", m.ClientHeartbeat("new", 0, 0, {}, question=question))
+
+    ask_and_answer()
+    desk.wait(3.0, ask_and_answer)
+    assert desk.core.state.client_iteration["late"] == newest
+
+
 def test_who_does_not_come_is_named_in_the_end() -> None:
     """The waiting consumers get an error after consumer_timeout that names the missing
     consumers.

@@ -94,7 +94,9 @@ def read_checkpoint(ask: m.OpenIteration, dataset: m.DatasetDescription) -> m.Ch
 
 
 def _compare(checkpoint: m.Checkpoint, ask: m.OpenIteration, dataset: m.DatasetDescription) -> None:
-    before, now = (Fingerprint.parse(one.fingerprint) for one in (checkpoint, dataset))
+    expected = checkpoint.job.fingerprint or dataset.fingerprint
+    before = Fingerprint.parse(checkpoint.fingerprint or expected)
+    now = Fingerprint.parse(dataset.fingerprint)
     if before.is_other(now):
         raise FailedPreconditionError(
             "The state belongs to another pipeline: it was taken from a pipeline "
@@ -122,6 +124,37 @@ def _compare(checkpoint: m.Checkpoint, ask: m.OpenIteration, dataset: m.DatasetD
 
 
 # --- what several say together
+
+
+def informed(checkpoints: Sequence[m.Checkpoint], drawn: tuple[int, int]) -> list[m.Checkpoint]:
+    """Return checkpoints that all name the iteration, those that knew it first. The
+    others were taken before the dispatcher had let their client in: at its first
+    element.
+
+    Args:
+        checkpoints: the checkpoint of each client; never empty.
+        drawn: seed and number of static shards of an iteration that none of them knows.
+    """
+    begun = [one for one in checkpoints if one.fingerprint]
+    known = begun[0] if begun else checkpoints[0]
+    seed, num_shards = (known.seed, known.num_shards) if begun else drawn
+    return begun + [
+        m.Checkpoint(
+            version=one.version,
+            job=known.job,
+            fingerprint="",
+            repetition=known.repetition,
+            seed=seed,
+            num_shards=num_shards,
+            reader=one.reader,
+            part=one.part,
+            parts=(),
+            sources=(),
+            tasks=(),
+        )
+        for one in checkpoints
+        if not one.fingerprint
+    ]
 
 
 def joined(checkpoints: Sequence[m.Checkpoint], sources: Sequence[SplitSource]) -> Past:

@@ -10,6 +10,7 @@ Decisions 0020 and 0033; protocol 3.12 and 3.16.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from msgspec import structs
@@ -142,15 +143,22 @@ class Incarnations:
     Args:
         out: state and commands.
         presence: finds out which readers are alive.
+        join: lets a client in that joins other readers of its run.
 
     Attributes:
         gatherings: the parts of each job that have arrived, by job name and key of the
             run.
     """
 
-    def __init__(self, out: Outbox, presence: Presence) -> None:
+    def __init__(
+        self,
+        out: Outbox,
+        presence: Presence,
+        join: Callable[[Peer, m.OpenIteration, float], None],
+    ) -> None:
         self.out = out
         self.presence = presence
+        self._join = join
         self.gatherings: dict[tuple[str, str], Gathering] = {}
         self._resumptions: dict[tuple[str, str], Resumption] = {}
         # By client: expiry time, error class and text.
@@ -170,7 +178,10 @@ class Incarnations:
         sources = (dataset.sources or ()) if ask.job.processing_mode == "DYNAMIC" else ()
         try:
             checkpoint = read_checkpoint(ask, dataset)
-            joined((checkpoint,), sources)
+            if checkpoint.fingerprint:
+                joined((checkpoint,), sources)
+            elif self._reads_along(peer, ask, now):
+                return None
             in_the_way = self._store(Offer(peer, ask, checkpoint, now), now)
         except DataServiceError as error:
             self.out.refuse(peer, ask.client, type(error), str(error))
@@ -180,8 +191,7 @@ class Incarnations:
             return None
         key = _key_of(ask)
         gathering = self.gatherings[key]
-        readers = self._readers(gathering, key)
-        lives = self.presence.is_any_alive(readers, ask.client, now)
+        lives = self.presence.is_any_alive(self._readers(key), ask.client, now)
         if lives and self._has_waited(gathering, now):
             self._refuse_all(key, FailedPreconditionError(_occupied(ask.job.name)), now)
             return None
@@ -191,6 +201,24 @@ class Incarnations:
             self.out.send(peer, m.OpenAwaited(ask.client, awaited))
             return None
         return self.gatherings.pop(key)
+
+    def _reads_along(self, peer: Peer, ask: m.OpenIteration, now: float) -> bool:
+        """Return True if a client whose state knows nothing of the iteration joins the
+        living readers of its run, or waits until it is known whether there are any.
+
+        Numbered consumers always begin together, and states that are gathered may name
+        the client.
+        """
+        key = _key_of(ask)
+        if ask.reader.consumer_index is not None or key in self.gatherings:
+            return False
+        lives = self.presence.is_any_alive(self._readers(key), ask.client, now)
+        if lives:
+            self._join(peer, ask, now)
+        elif lives is None:
+            text = f"former readers of job {ask.job.name} to be gone"
+            self.out.send(peer, m.OpenAwaited(ask.client, text))
+        return lives is not False
 
     def begin(self, gathering: Gathering, iteration: int) -> None:
         """Record which states an iteration of numbered consumers began from."""
@@ -272,7 +300,7 @@ class Incarnations:
         patience = gathering.job.consumer_timeout if several else LIVING_PATIENCE
         return now - gathering.since >= patience
 
-    def _readers(self, gathering: Gathering, key: tuple[str, str]) -> list[str]:
+    def _readers(self, key: tuple[str, str]) -> list[str]:
         """Return the clients that read the job for the same run at present. Readers of
         other runs keep their incarnation.
         """

@@ -17,7 +17,7 @@ import msgspec
 
 from zmqdata import messages as m
 from zmqdata import updates as u
-from zmqdata.core.dispatcher.passes.checkpoints import Past, is_settled, joined, useful
+from zmqdata.core.dispatcher.passes.checkpoints import Past, informed, is_settled, joined, useful
 from zmqdata.core.dispatcher.state.outbox import derived
 from zmqdata.core.dispatcher.state.tasks import Iteration
 from zmqdata.core.job_rules import is_seeded
@@ -48,6 +48,8 @@ class Beginning:
     """Number of its first task."""
     derive_seed: Callable[..., int]
     """Derives seeds for tasks that no reader knows."""
+    drawn: tuple[int, int] = (0, 0)
+    """Seed and number of static shards of the iteration, if no reader knows it."""
 
     @property
     def sources(self) -> tuple[SplitSource, ...]:
@@ -74,7 +76,7 @@ def incarnation_of(checkpoints: Sequence[m.Checkpoint], new: Beginning) -> list[
         FailedPreconditionError: they are not of the same iteration.
         DataLossError: some elements cannot be made again from what is known.
     """
-    past = joined(checkpoints, new.sources)
+    past = joined(informed(checkpoints, new.drawn), new.sources)
     # The client's seed continues too, whatever seed this run of the program has.
     return list(
         _updates(past, replace(new, job=msgspec.structs.replace(new.job, seed=past.job.seed)))

@@ -137,12 +137,7 @@ class Runs:
         if known is not None:
             return known
         number = state.next_iteration
-        seed = self.out.derive_seed(number)
-        num_shards = self.placement.num_shards if is_static(ask.job) else 0
-        if is_seeded(ask.job):
-            seed = derived(ask.job.seed, found.repetition)
-        if ask.job.num_tasks is not None:
-            num_shards = ask.job.num_tasks
+        seed, num_shards = self.draw(ask.job, number, found.repetition)
         is_over = found.repetition in incarnation.finished
         self.out.commit(
             u.CreateIterationUpdate(
@@ -156,6 +151,13 @@ class Runs:
             self.out.note_begin(state.iterations[number], how)
         self._begun[number] = now
         return state.iterations[number]
+
+    def draw(self, job: m.JobParameters, iteration: int, repetition: int) -> tuple[int, int]:
+        """Return the seed and the number of static shards of a new iteration."""
+        is_drawn = not is_seeded(job)
+        seed = self.out.derive_seed(iteration) if is_drawn else derived(job.seed, repetition)
+        num_shards = self.placement.num_shards if is_static(job) else 0
+        return seed, num_shards if job.num_tasks is None else job.num_tasks
 
     def open(self, ask: m.OpenIteration, iteration: Iteration, how: str) -> None:
         """Record that a client reads an iteration, and how it came there."""

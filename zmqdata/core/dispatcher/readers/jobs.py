@@ -95,7 +95,7 @@ class Jobs:
         self.detours = Detours(out, hosting)
         self.departures = Departures(out, clients, self.questions, hosting)
         self.runs = Runs(out, presence, hosting.placement)
-        self.incarnations = Incarnations(out, presence)
+        self.incarnations = Incarnations(out, presence, self._open_first)
         self.unused_since: dict[int, float] = {}
 
     def resume(self, now: float, client_timeout: float) -> None:
@@ -260,6 +260,7 @@ class Jobs:
                     number,
                     state.next_task,
                     self.out.derive_seed,
+                    self.runs.draw(gathering.job, number, checkpoints[0].repetition),
                 ),
             )
         except DataServiceError as error:
