@@ -20,9 +20,9 @@ from tests.test_house import (  # noqa: F401  # pytest finds the fixture
     walked,
 )
 
-CODE = 71_537
+CODE = 72_002
 """Lines of code in ``zmqdata/``, without docstrings, comments and blanks."""
-MODULES = 492
+MODULES = 494
 """Number of its modules."""
 SLACK = 40
 """Lines by which the package may be smaller before the figure must follow."""
