@@ -74,6 +74,8 @@ WITHOUT_CORE |= {
 # Counts are nonnegative, and small enough that their sums stay valid numbers.
 st.register_type_strategy(int, st.integers(0, MOST_NUMBER))
 st.register_type_strategy(float, st.floats(allow_nan=False))
+AMOUNTS = st.floats(0, MOST_AMOUNT)
+COUNTS = st.dictionaries(st.text(max_size=8), AMOUNTS, max_size=3)
 
 
 @functools.cache
@@ -83,7 +85,8 @@ def instances(part: Any) -> st.SearchStrategy[Any]:
     """
     limited = {
         m.RequestEcho: {"size": st.integers(0, m.MOST_ECHO_BYTES)},
-        m.LinkReported: {"demand": st.floats(0, MOST_AMOUNT)},
+        m.LinkReported: {"demand": AMOUNTS},
+        m.EndOfTask: {"counts": COUNTS},
         m.RequestScale: {"interval": st.floats(0, m.MOST_INTERVAL)},
     }.get(part, {})
     hints = {
@@ -97,18 +100,17 @@ def instances(part: Any) -> st.SearchStrategy[Any]:
 @functools.cache
 def measures(part: Any) -> st.SearchStrategy[Any]:
     """Return the instances of a struct of measures, whose amounts are limited."""
-    amount = st.floats(0, MOST_AMOUNT)
     counts = {"threads": st.integers(1, 100)}
-    amounts = {float: amount, float | None: st.none() | amount}
+    amounts = {float: AMOUNTS, float | None: st.none() | AMOUNTS}
     named = {
         name: amounts[hint] if hint in amounts else counts.get(name, st.from_type(hint))
         for name, hint in get_type_hints(part).items()
         if name in part.__struct_fields__
     }
     if "linked" in named:
-        named["linked"] = st.tuples(amount, amount)
+        named["linked"] = st.tuples(AMOUNTS, AMOUNTS)
     if "counts" in named:
-        named["counts"] = st.dictionaries(st.text(max_size=8), amount, max_size=3)
+        named["counts"] = COUNTS
     return st.builds(part, **named)
 
 
@@ -122,7 +124,7 @@ def limited_instances(part: Any) -> st.SearchStrategy[Any]:
         "row": short,
         "name": short,
         "seconds": st.floats(0, m.MOST_TRACE_SECONDS),
-        "error": st.floats(0, MOST_AMOUNT),
+        "error": AMOUNTS,
         "numbers": st.dictionaries(short, st.floats(allow_nan=False), max_size=3),
     }
     named = {
