@@ -349,16 +349,21 @@ class Dask(Host):
             if name not in self._places:
                 return
             self._places[name] = place = _Place(address, STARTING)
+        error: object
         try:
-            self._ask(
+            answers = self._ask(
                 lambda: self._client.run(
-                    self._remote.place, self._plugin, name, self._options, workers=[address]
+                    *(self._remote.place, self._plugin, name, self._options),
+                    workers=[address],
+                    on_error="return",
                 )
             )
-        except HostError as error:
+            error = answers.get(address)
+        except HostError as silence:
+            error = silence
+        self._endings.pop(name, None)
+        if error is not None:
             self._endings[name] = f"could not be started on Dask worker {address}: {error}"
-        else:
-            self._endings.pop(name, None)
         place.is_told = True
 
     def _drain(self, names: Iterable[str]) -> None:
