@@ -94,6 +94,11 @@ def test_two_hosts_share_a_cluster(make: Make) -> None:
     second.start(2)
     await_states(second, "running", "queued")
     assert len(dask.placed()) == 2
+    from zmqdata.hosts import daskworkers
+
+    taken = next(iter(dask.workers.values()))
+    with pytest.raises(HostError, match="has a worker already"):
+        asyncio.run(daskworkers.place("third", "late", first._options, dask_worker=taken))
 
 
 def test_a_worker_returns_when_its_dask_worker_dies(
