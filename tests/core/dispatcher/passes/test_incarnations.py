@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from tests.kit.transcript import Transcript
@@ -13,6 +14,7 @@ from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherTimes
+from zmqdata.core.dispatcher.passes import incarnations
 from zmqdata.splits import IndexSplits, Split
 
 JOB = m.JobParameters("job", "dataset", "DYNAMIC", consumer_timeout=20.0)
@@ -175,25 +177,28 @@ def test_a_consumer_that_was_not_let_in_begins_the_iteration_of_the_others() -> 
 
 
 def test_a_reader_that_was_not_let_in_reads_all_again() -> None:
-    """A reader without a number returns to its first element by a state that knows
-    nothing of the iteration. Beside another reader of its run it joins that.
+    """A reader without a number returns to its first element by a state that knows no
+    iteration, if it or another reader has had elements since. Otherwise it reads with
+    its run, as readers do that have no state.
     """
     desk = Desk()
-    desk.bring("former")
-    desk.hear("former", m.CloseIteration("former", 0, {}))
-    desk.bring("new", **UNBEGUN)
-    assert desk.all_of(m.IterationOpened)[-1].how == "loaded"
-    assert desk.all_of(m.HostTask)[-1].definition.skip == ()
-    newest = [*desk.core.state.iterations][-1]
+    for name in ("one", "two", "one"):
+        desk.bring(name, part=f"saver of {name}", **UNBEGUN)
+    assert len(desk.core.state.iterations) == 1
+    for number, part in ((2, "saver of one"), (3, m.shown_name("two"))):
+        for name in list(desk.core.state.client_iteration):
+            desk.hear(name, m.CloseIteration(name, 0, {}))
+        desk.bring(f"new {number}", part=part, **UNBEGUN)
+        assert len(desk.core.state.iterations) == number
 
-    def ask_and_answer() -> None:
-        desk.bring("late", **UNBEGUN)
-        question = desk.asked["new"]
-        desk.hear("new", m.ClientHeartbeat("new", 0, 0, {}, question=question))
 
-    ask_and_answer()
-    desk.wait(3.0, ask_and_answer)
-    assert desk.core.state.client_iteration["late"] == newest
+def test_few_states_without_an_iteration_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The dispatcher remembers the newest states that were loaded, up to a limit."""
+    monkeypatch.setattr(incarnations, "LOADED_KEPT", 2)
+    desk = Desk()
+    for name in ("one", "two", "three"):
+        desk.bring(name, part=f"saver of {name}", **UNBEGUN)
+    assert desk.core.jobs.incarnations._loaded.keys() == {"saver of two", "saver of three"}
 
 
 def test_who_does_not_come_is_named_in_the_end() -> None:

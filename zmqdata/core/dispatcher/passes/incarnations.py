@@ -10,6 +10,7 @@ Decisions 0020 and 0033; protocol 3.12 and 3.16.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -47,6 +48,8 @@ REFUSAL_KEPT = 60.0
 """Seconds for which clients that were refused together are refused again. A client that
 missed the refusal must not wait alone.
 """
+LOADED_KEPT = 10_000
+"""Maximum number of states without an iteration that are remembered as loaded."""
 
 
 @dataclass
@@ -143,7 +146,7 @@ class Incarnations:
     Args:
         out: state and commands.
         presence: finds out which readers are alive.
-        join: lets a client in that joins other readers of its run.
+        join: lets a client in that needs no state.
 
     Attributes:
         gatherings: the parts of each job that have arrived, by job name and key of the
@@ -161,6 +164,8 @@ class Incarnations:
         self._join = join
         self.gatherings: dict[tuple[str, str], Gathering] = {}
         self._resumptions: dict[tuple[str, str], Resumption] = {}
+        # The first client that has loaded a state without an iteration, by its part.
+        self._loaded: dict[str, str] = {}
         # By client: expiry time, error class and text.
         self._refused: dict[str, tuple[float, type[DataServiceError], str]] = {}
         # Bytes of the states gathered, including those dropped since the last tick.
@@ -180,7 +185,8 @@ class Incarnations:
             checkpoint = read_checkpoint(ask, dataset)
             if checkpoint.fingerprint:
                 joined((checkpoint,), sources)
-            elif self._reads_along(peer, ask, now):
+            elif self._is_first(ask, checkpoint.part):
+                self._join(peer, ask, now)
                 return None
             in_the_way = self._store(Offer(peer, ask, checkpoint, now), now)
         except DataServiceError as error:
@@ -202,23 +208,22 @@ class Incarnations:
             return None
         return self.gatherings.pop(key)
 
-    def _reads_along(self, peer: Peer, ask: m.OpenIteration, now: float) -> bool:
-        """Return True if a client whose state knows nothing of the iteration joins the
-        living readers of its run, or waits until it is known whether there are any.
+    def _is_first(self, ask: m.OpenIteration, part: str) -> bool:
+        """Return True if a client whose state knows no iteration is let in like a
+        client without a state: neither the reader that saved it nor another that has
+        loaded it has had anything here.
 
         Numbered consumers always begin together, and states that are gathered may name
         the client.
         """
-        key = _key_of(ask)
-        if ask.reader.consumer_index is not None or key in self.gatherings:
+        if ask.reader.consumer_index is not None or _key_of(ask) in self.gatherings:
             return False
-        lives = self.presence.is_any_alive(self._readers(key), ask.client, now)
-        if lives:
-            self._join(peer, ask, now)
-        elif lives is None:
-            text = f"former readers of job {ask.job.name} to be gone"
-            self.out.send(peer, m.OpenAwaited(ask.client, text))
-        return lives is not False
+        is_own = self._loaded.setdefault(part, ask.client) == ask.client
+        if len(self._loaded) > LOADED_KEPT:
+            del self._loaded[next(iter(self._loaded))]
+        state = self.out.state
+        names = itertools.chain(state.departed, state.client_iteration)
+        return is_own and part not in map(m.shown_name, names)
 
     def begin(self, gathering: Gathering, iteration: int) -> None:
         """Record which states an iteration of numbered consumers began from."""
