@@ -105,7 +105,11 @@ def test_tasks_read_together(ray_cluster: RayEngine, service: str) -> None:
     with ray_cluster.make(service) as host:
         host.scale(2)
         names = await_running(host, service, 2)
-        options = {"num_cpus": 0, "runtime_env": {"env_vars": {"ZMQDATA_RUN_ID": "run"}}}
+        options = {
+            "num_cpus": 0,
+            "max_calls": 1,
+            "runtime_env": {"env_vars": {"ZMQDATA_RUN_ID": "run"}},
+        }
         count = ray.remote(**options)(space["count"])
         parts = ray.get([count.remote(service) for _ in range(3)], timeout=60)
         assert Counter(row for part in parts for row in part) == Counter(range(2000))
