@@ -128,6 +128,22 @@ def test_a_worker_that_cannot_be_placed_is_queued(
     assert "again" not in caplog.text
 
 
+def test_an_actor_that_never_starts_is_told(
+    fake: FakeRay, make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """If enough CPUs are free, the log says after a while what else may be missing."""
+    monkeypatch.setattr(ray, "LOST_AFTER", 0.0)
+    fake.places = False
+    host = make()
+    host.start(1)
+    await_condition(lambda: len(fake.actors) == 1, 10.0, "an actor")
+    fake.actors[0].lose_node()
+    await_condition(lambda: len(fake.looks) > 3, 10.0, "looks")
+    assert caplog.text == ""
+    monkeypatch.setattr(ray, "STARTS_WITHIN", 0.0)
+    await_condition(lambda: "each node needs zmqdata" in caplog.text, 10.0, "the advice")
+
+
 def test_a_worker_whose_node_dies_is_the_same_one(
     fake: FakeRay, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,6 +43,8 @@ ANSWERS_WITHIN = 0.5
 """Seconds for which a host waits for the actors that have answered before."""
 LOST_AFTER = 3.0
 """Seconds without an answer after which an actor counts as waiting for a node."""
+STARTS_WITHIN = 10.0
+"""Seconds within which an actor with enough CPUs has started."""
 COMPLETES_WITHIN = 10.0
 """Seconds for which the last answers of actors may take."""
 VERSIONS = re.compile(r"Ray: (\S+)\s+Python: (\S+)")
@@ -213,9 +215,10 @@ class Ray(Host):
         with self._state:
             if one.answer is not answer:
                 return ""  # Another thread has taken it, or a newer one is awaited.
-            one.answer, one.heard_at = None, now
+            one.answer = None
         try:
             one.state, ending = self._ray.get(answer, timeout=DEADLINE)
+            one.heard_at = now
         except ActorUnavailableError:  # Ray places it again
             one.state, ending = QUEUED, ""
         except RayError as error:
@@ -259,21 +262,24 @@ class Ray(Host):
 
     def _turn(self) -> None:
         super()._turn()
-        late = time.monotonic() - LOST_AFTER
+        now = time.monotonic()
         with self._state:
-            waiting = [
-                name
+            waits = {
+                now - one.heard_at: name
                 for name, one in self._placed.items()
-                if one.state == QUEUED and one.heard_at < late
-            ]
-        cause = self._shortage() if waiting else ""
+                if one.state == QUEUED and now - one.heard_at > LOST_AFTER
+            }
+        longest = max(waits, default=0.0)
+        cause = self._shortage(longest) if waits else ""
         kind = re.sub(r"[\d.]+", "", cause)  # numbers change all the time
         if kind and kind != self._said.get("queue"):
-            log.warning("worker %s waits: %s", waiting[0], cause)
+            log.warning("worker %s waits: %s", waits[longest], cause)
         self._said["queue"] = kind
 
-    def _shortage(self) -> str:
-        """Return what a worker waits for; ``""`` if it lacks nothing."""
+    def _shortage(self, waited: float) -> str:
+        """Return what a worker lacks that has waited for some seconds; ``""`` if that
+        is nothing.
+        """
         nodes = self._nodes()
         total, largest = sum(nodes), max(nodes, default=0.0)
         free = self._call(self._ray.available_resources).get("CPU", 0.0)
@@ -288,11 +294,12 @@ class Ray(Host):
                 f"{needs} {total - free:g} of the {_cpus(total)} of the Ray cluster are in use. "
                 "It starts once enough are free."
             )
-        if len(nodes) == 1:
-            return ""  # Ray starts its process.
+        if len(nodes) == 1 and waited < STARTS_WITHIN:
+            return ""
         return (
             f"{needs} {free:g} of the {_cpus(total)} of the Ray cluster are free, perhaps not on "
-            "a single node. `ray status` shows what Ray waits for."
+            "a single node. Or its actor cannot start: each node needs zmqdata. The output of "
+            "Ray says why."
         )
 
     def _nodes(self) -> list[float]:
