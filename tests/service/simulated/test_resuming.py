@@ -353,6 +353,32 @@ def test_a_state_of_any_step_leaves_equally_many_steps(finite: str) -> None:
         assert [len(mine) for mine in left] == [total - step] * 3
 
 
+@pytest.mark.parametrize("seed", [2, 3])
+def test_consumers_that_had_no_element_end_again(seed: int) -> None:
+    """Consumers that load states of the end of an empty input end at once."""
+    with WatchedService(1, seed=seed) as cluster:
+
+        def readers() -> list[Any]:
+            read: dict[str, Any] = {"job_name": "step", "num_consumers": 3, "finite": "drop"}
+            return [
+                iter(
+                    Dataset.range(0).apply(
+                        cluster.distribute("distributed_epoch", consumer_index=index, **read)
+                    )
+                )
+                for index in range(3)
+            ]
+
+        states = []
+        for reader in readers():
+            assert rest(reader) == []
+            states.append(reader.state_dict())
+        again = readers()
+        for reader, state in zip(again, states, strict=True):
+            reader.load_state_dict(state)
+        assert [rest(reader) for reader in again] == [[], [], []]
+
+
 @pytest.mark.parametrize("whose", ["own", "first", "last"])
 def test_consumers_in_step_go_on_together(whose: str) -> None:
     """Consumers that load their own states, or all that of a single one, together get

@@ -138,7 +138,7 @@ def _of_unknown(index: int, number: int, past: Past, new: Beginning) -> Iterator
     """
     shard = index if past.num_shards else None
     yield u.CreateTaskUpdate(number, new.iteration, new.seed_of(past, index), shard, index)
-    if rounds_before(_views(past), index, past.horizon):
+    if rounds_before(_views(past), index, past.horizon) or (past.over and past.steps):
         yield u.EndTaskUpdate(number, 0)
 
 
@@ -314,7 +314,7 @@ def _views(past: Past) -> tuple[m.View, ...]:
     """
     horizon = past.horizon
     begun = [first for first in sorted(past.views) if first < horizon]
-    if not begun and horizon in past.views and horizon:
+    if not begun and horizon in past.views and (horizon or past.over):
         begun.append(horizon)
     return tuple([past.views[first] for first in begun])
 
