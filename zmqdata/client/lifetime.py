@@ -151,11 +151,5 @@ def _disown_all() -> None:
         iterator.after_fork()
 
 
-def end_first() -> None:
-    """Let iterators and hosts end before the packages that are imported now."""
-    atexit.unregister(_close_all)
-    atexit.register(_close_all)
-
-
-end_first()
+end_before_others()
 os.register_at_fork(after_in_child=_disown_all)

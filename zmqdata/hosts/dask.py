@@ -114,7 +114,7 @@ class Dask(Host):
                 f"`hosts.Dask` needs the package distributed, and {error.name} is not installed "
                 "here. Install it with `pip install 'zmqdata[dask]'`, or use `hosts.Local`"
             ) from None
-        lifetime.end_first()  # Dask's own end would take the cluster away
+        lifetime.end_before_others()  # Dask's own end would take the cluster away
         self._distributed, self._remote = distributed, daskworkers
         patience = stop_seconds(self._options.config) + DEADLINE
         super().__init__(service, "dask", self._options.count, patience)
