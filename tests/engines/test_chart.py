@@ -4,6 +4,7 @@ each other: ``make test-engines``.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -182,22 +183,89 @@ def other(name: str, value: object) -> object:
     return FLAGS["every extra"].get(name) or [{"podSelector": {}}]
 
 
+BASES: dict[str, Mapping[str, object]] = {
+    "autoscaling": SCALING,
+    "autoscaling.enabled": {},
+    "insecure": {"key.secretName": ""},
+    "worker": {"worker.memoryLimit": ""},
+}
+"""Values without which another one has no effect, by its name or that of its group."""
+
+
+def immutable(text: str) -> list[Document]:
+    """Return the fields of the StatefulSet that an upgrade cannot change."""
+    found = [item["spec"] for item in documents(text) if item["kind"] == "StatefulSet"]
+    return [{**spec, "replicas": None, "template": None} for spec in found]
+
+
+def defaults() -> list[tuple[str, object]]:
+    """Return the name and the default of each value of the chart."""
+    return list(leaves(documents((CHART / "values.yaml").read_text(encoding="utf-8"))[0]))
+
+
 def test_each_value_has_an_effect() -> None:
-    """A change of each value in ``values.yaml`` changes what is rendered."""
-    bases: dict[str, Mapping[str, object]] = {
-        "autoscaling": SCALING,
-        "autoscaling.enabled": {},
-        "insecure": {"key.secretName": ""},
-        "worker": {"worker.memoryLimit": ""},
-    }
-    unused = []
-    for name, value in leaves(documents((CHART / "values.yaml").read_text(encoding="utf-8"))[0]):
-        base = bases.get(name, bases.get(name.partition(".")[0], {}))
+    """A change of each value in ``values.yaml`` changes what is rendered. An upgrade
+    may change all but two of them.
+    """
+    unused, fixed = [], []
+    for name, value in defaults():
+        base = BASES.get(name, BASES.get(name.partition(".")[0], {}))
+        before = template(base).stdout
         done = template({**base, name: other(name, value)})
         assert done.returncode == 0, done.stderr
-        if done.stdout == template(base).stdout:
+        if done.stdout == before:
             unused.append(name)
+        if before and immutable(done.stdout) != immutable(before):
+            fixed.append(name)
     assert unused == []
+    assert fixed == ["dispatcher.storage.size", "dispatcher.storage.className"]
+
+
+def test_a_value_that_was_removed_is_refused() -> None:
+    """``null`` removes a value. Helm then names it, unless it is null by default."""
+    for name, value in defaults():
+        group, _, last = name.rpartition(".")
+        done = template({**BASES.get(name.partition(".")[0], {}), name: None})
+        missing = f"at '{group and '/'}{group.replace('.', '/')}': missing property '{last}'"
+        assert (missing in done.stderr) is (value is not None), (name, done.stderr)
+
+
+@pytest.mark.parametrize("text", ["123", "true", "null", "a #b", "a: b", '{"}', "- a\nb"])
+def test_a_text_is_rendered_as_it_is(text: str) -> None:
+    """Texts that mean something else in YAML stay what they are in each value."""
+    names = ["image", "key.secretName", "key.dispatcherFile", "key.workerFile", "clusterDomain"]
+    names += ["dispatcher.storage.className"]
+    names += ["dispatcher.priorityClassName", "worker.priorityClassName"]
+
+    def with_all(content: str) -> str:
+        tags = {"worker.tags": [content], "worker.extraArgs": [content]}
+        return json.dumps(rendered({**dict.fromkeys(names, content), **tags}))
+
+    assert with_all(text) == with_all("PLAIN").replace("PLAIN", json.dumps(text)[1:-1])
+
+
+def test_a_pod_that_never_becomes_ready_holds_nothing_up() -> None:
+    """An upgrade replaces a dispatcher that has never become ready. The drain of a node
+    evicts such a pod.
+    """
+    objects = rendered({})
+    assert named(objects, "StatefulSet")["spec"]["podManagementPolicy"] == "Parallel"
+    policies = [
+        item["spec"].get("unhealthyPodEvictionPolicy")
+        for item in objects
+        if item["kind"] == "PodDisruptionBudget"
+    ]
+    assert policies == ["AlwaysAllow", "AlwaysAllow"]
+
+
+def test_a_long_time_is_a_whole_number() -> None:
+    """Numbers of a million and more are rendered without an exponent."""
+    names = ["pollingInterval", "cooldownPeriod"]
+    long = {f"autoscaling.{name}": 2_000_000 for name in names}
+    long |= {
+        f"{role}.terminationGracePeriodSeconds": 2_000_000 for role in ("dispatcher", "worker")
+    }
+    check_all(rendered({**SCALING, **long, "worker.drainSeconds": 1_000_000}), OLDEST)
 
 
 def arguments(objects: list[Document], kind: str) -> list[str]:
@@ -260,8 +328,7 @@ def test_the_objects_of_the_page_are_valid() -> None:
     [pod] = pods([job])
     assert unrestricted(pod) == []
     assert pod["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is True
-    defaults = documents((CHART / "values.yaml").read_text(encoding="utf-8"))[0]
-    [client] = defaults["networkPolicy"]["clients"]
+    [client] = dict(defaults())["networkPolicy.clients"]
     labels = job["spec"]["template"]["metadata"]["labels"]
     assert labels == client["podSelector"]["matchLabels"]
     found = dict(leaves(values))

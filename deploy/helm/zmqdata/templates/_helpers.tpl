@@ -26,7 +26,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- define "zmqdata.pod" -}}
 automountServiceAccountToken: false
 enableServiceLinks: false
-terminationGracePeriodSeconds: {{ .values.terminationGracePeriodSeconds }}
+terminationGracePeriodSeconds: {{ .values.terminationGracePeriodSeconds | int64 }}
 securityContext:
   runAsNonRoot: true
   runAsUser: {{ .root.Values.securityContext.runAsUser | int64 }}
@@ -47,7 +47,7 @@ tolerations: {{- toYaml . | nindent 2 }}
 affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .values.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- end }}
 
@@ -83,7 +83,7 @@ pod would wait for the Secret without a log. */}}
 {{- if not .root.Values.insecure -}}
 - name: key
   secret:
-    secretName: {{ .root.Values.key.secretName }}
+    secretName: {{ .root.Values.key.secretName | quote }}
     optional: true
     defaultMode: 0440
     items: [{key: {{ .file | quote }}, path: cluster.key}]
