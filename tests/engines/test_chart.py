@@ -16,6 +16,7 @@ from tests.engines.charts import (
     CHART,
     FLAGS,
     OLDEST,
+    PAGE,
     Document,
     documents,
     examples,
@@ -336,7 +337,9 @@ def test_the_objects_of_the_page_are_valid() -> None:
 
 
 def test_the_commands_of_the_page_set_values_of_the_chart() -> None:
-    """The chart accepts all values that commands on the page set, also together."""
+    """The chart accepts all values that commands on the page set, also together. No
+    upgrade forgets what an earlier command has set.
+    """
     commands = "".join(examples("bash"))
     words = re.findall(r"--set ([\w.]+)=(\S+)", commands)
     assert [name for name, _ in words] == [
@@ -347,19 +350,30 @@ def test_the_commands_of_the_page_set_values_of_the_chart() -> None:
     done = helm("template", "x", str(CHART), *(f"--set={name}={value}" for name, value in words))
     assert done.returncode == 0, done.stderr
     assert "maxReplicaCount: 32" in done.stdout
+    upgrades = re.findall(r"helm upgrade zmqdata deploy/helm/zmqdata (\S+)", PAGE)
+    assert upgrades == ["--reset-then-reuse-values"] * 2
 
 
-@pytest.mark.parametrize("is_open", [False, True])
-def test_an_installation_says_what_to_do_next(is_open: bool) -> None:
+ROLES = "--from-file=dispatcher.key=keys/dispatcher.key --from-file=worker.key=keys/worker.key"
+
+
+@pytest.mark.parametrize(
+    ("flag", "words"),
+    [
+        ("defaults", "--key-file cluster.key\n CREATE --from-file=cluster.key\n"),
+        ("a key for each role", f"--roles keys/\n CREATE \\\n {ROLES}\n"),
+        ("no key", "WARNING: there is no key."),
+    ],
+)
+def test_an_installation_says_what_to_do_next(flag: str, words: str) -> None:
     """The notes of Helm have the address for a training, and the commands that make a
     key, or a warning that there is none.
     """
-    values: Mapping[str, object] = FLAGS["no key"] if is_open else {}
     place = ["--namespace=training", "--dry-run=client"]
-    done = helm("install", "data", str(CHART), *place, *options(values))
+    done = helm("install", "data", str(CHART), *place, *options(FLAGS[flag]))
     assert done.returncode == 0, done.stderr
-    notes = done.stdout.partition("NOTES:")[2]
+    notes = re.sub(r"\n +", "\n ", done.stdout.partition("NOTES:")[2])
     assert 'distribute("distributed_epoch", "tcp://data-dispatcher:5050")' in notes
-    assert ("WARNING: there is no key." in notes) is is_open
-    command = "kubectl --namespace training create secret generic zmqdata-key"
-    assert (f"{command} --from-file=cluster.key" in notes) is not is_open
+    create = "kubectl --namespace training create secret generic zmqdata-key"
+    assert words.replace("CREATE", create) in notes
+    assert notes.count("WARNING") + notes.count("create secret") == 1
