@@ -131,6 +131,8 @@ def test_helm_finds_no_fault(flag: str) -> None:
         ({"worker.resources.limits.memory": "2Gb"}, '"2Gb" is no quantity of bytes'),
         ({"worker.extraArgs": ["--port", "1"]}, 'worker.extraArgs has "--port"'),
         ({"dispatcher.extraArgs": ["--host=::"]}, 'dispatcher.extraArgs has "--host=::"'),
+        ({"worker.env": [{"name": "ZMQDATA_INSECURE", "value": "1"}]}, 'has "ZMQDATA_INSECURE"'),
+        ({"worker.podLabels": {"app.kubernetes.io/name": "x"}}, "by which the chart selects"),
         ({"worker.processes": 0}, "at '/worker/processes': minimum: got 0, want 1"),
         ({"worker.replica": 3}, "at '/worker': additional properties 'replica' not allowed"),
         ({"worker.memoryLimit": "2Gi"}, "at '/worker/memoryLimit'"),
@@ -151,6 +153,16 @@ def test_a_release_that_can_name_no_service_is_refused(release: str) -> None:
     """The name of a release must be the beginning of a Service's name."""
     assert "Choose another name" in template({}, release).stderr
     assert template({}, "a" * 41).returncode == 0
+
+
+def test_names_may_look_like_other_values() -> None:
+    """Names of a release and a namespace that mean something else in YAML stay names."""
+    done = helm("template", "true", str(CHART), "--namespace=123", *options(SCALING))
+    objects = documents(done.stdout)
+    check_all(objects, OLDEST)
+    assert {item["metadata"]["namespace"] for item in objects} == {"123"}
+    selector = named(objects, "Service")["spec"]["selector"]
+    assert selector["app.kubernetes.io/instance"] == "true"
 
 
 def test_an_unsupported_kubernetes_is_refused() -> None:

@@ -1,7 +1,7 @@
 {{/* Labels that select the pods of a component. */}}
 {{- define "zmqdata.selector" -}}
 app.kubernetes.io/name: zmqdata
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
