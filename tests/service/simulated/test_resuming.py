@@ -540,6 +540,29 @@ def test_a_state_taken_at_once_returns_to_the_first_element(
         assert numbers(rest(iterator)) == Counter(range(60))
 
 
+@pytest.mark.parametrize("before", ["elements", "an epoch", "the same state"])
+def test_a_program_that_has_read_returns_to_the_first_element(before: str) -> None:
+    """A program that has read a job has every element again by a state of another
+    cluster that was taken before the dispatcher answered, also after a restart of the
+    dispatcher.
+    """
+
+    def dataset(cluster: WatchedService) -> Dataset:
+        return Dataset.range(60).apply(cluster.distribute("distributed_epoch", job_name="again"))
+
+    with WatchedService(2) as first:
+        state = through_msgpack(iter(dataset(first)).state_dict())
+    with WatchedService(2, journalled=True, seed=1) as second:
+        iterator = iter(dataset(second))
+        if before == "the same state":
+            iterator.load_state_dict(state)
+        taken(iterator, 60 if before == "an epoch" else 7)
+        second.restart_dispatcher()
+        second.run_until(lambda: False, 3.0)
+        iterator.load_state_dict(state)
+        assert numbers(rest(iterator)) == Counter(range(60))
+
+
 def test_a_missing_consumer_is_named() -> None:
     """A consumer that waits for the state of another in the end gets an error that
     names the missing consumer.

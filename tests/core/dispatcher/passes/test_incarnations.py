@@ -185,11 +185,32 @@ def test_a_reader_that_was_not_let_in_reads_all_again() -> None:
     for name in ("one", "two", "one"):
         desk.bring(name, part=f"saver of {name}", **UNBEGUN)
     assert len(desk.core.state.iterations) == 1
-    for number, part in ((2, "saver of one"), (3, m.shown_name("two"))):
+    for number, part in ((2, "saver of one"), (3, m.shown_name("new 2"))):
         for name in list(desk.core.state.client_iteration):
             desk.hear(name, m.CloseIteration(name, 0, {}))
         desk.bring(f"new {number}", part=part, **UNBEGUN)
         assert len(desk.core.state.iterations) == number
+    for name in ("one", "two"):  # they have read former iterations
+        desk.bring(f"again {name}", part=m.shown_name(name), **UNBEGUN)
+    assert desk.core.state.client_iteration.keys() == {"new 3", "again one", "again two"}
+    assert len(desk.core.state.iterations) == 3
+
+
+@pytest.mark.parametrize(("had", "iterations"), [(((0, 7),), 2), ((), 1)])
+def test_a_process_that_has_read_reads_all_again(had: m.Ranges, iterations: int) -> None:
+    """A process that has had elements begins at the first by a state that knows no
+    iteration, also after a restart of the dispatcher. A process that has had none reads
+    with its run.
+    """
+    desk = Desk()
+    desk.bring("other", part="saver of other", process="another", **UNBEGUN)
+    for number in (1, 2):
+        desk.bring(f"new {number}", part=f"saver {number}", process="process", **UNBEGUN)
+        task = min(desk.core.state.tasks)
+        desk.hear(f"new {number}", m.CloseIteration(f"new {number}", 0, {task: had}))
+        desk.hear("other", m.CloseIteration("other", 0, {}))
+        desk.core.jobs.incarnations._loaded.clear()
+    assert len(desk.core.state.iterations) == iterations
 
 
 def test_few_states_without_an_iteration_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:

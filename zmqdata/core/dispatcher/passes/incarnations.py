@@ -210,8 +210,8 @@ class Incarnations:
 
     def _is_first(self, ask: m.OpenIteration, part: str) -> bool:
         """Return True if a client whose state knows no iteration is let in like a
-        client without a state: neither the reader that saved it nor another that has
-        loaded it has had anything here.
+        client without a state: neither the reader that saved it, nor another that has
+        loaded it, nor its process has had anything of what it would read.
 
         Numbered consumers always begin together, and states that are gathered may name
         the client.
@@ -221,9 +221,34 @@ class Incarnations:
         is_own = self._loaded.setdefault(part, ask.client) == ask.client
         if len(self._loaded) > LOADED_KEPT:
             del self._loaded[next(iter(self._loaded))]
-        state = self.out.state
-        names = itertools.chain(state.departed, state.client_iteration)
-        return is_own and part not in map(m.shown_name, names)
+        return is_own and not self._has_had(ask, part)
+
+    def _has_had(self, ask: m.OpenIteration, part: str) -> bool:
+        """Return True if the reader that saved a state, or the process of the client
+        that loads it, has read the pass that the client would read without a state.
+        """
+        state, who = self.out.state, ask.affiliation
+        run = state.runs.get(_key_of(ask))
+        if run is None:
+            incarnation = state.newest_of(ask.job.name)
+        else:
+            incarnation = state.incarnations[run.reads.incarnation]
+        numbers = {one.iteration for one in incarnation.iterations.values()} if incarnation else ()
+        clients = itertools.chain(state.departed.items(), state.client_iteration.items())
+        if any(number in numbers and m.shown_name(name) == part for name, number in clients):
+            return True
+        member = None if run is None else run.members.get(who.member or who.process)
+        # The workers of a data loader read a pass together.
+        if incarnation is None or member is None or who.copies or who.reading_pass:
+            return False
+        number = ask.repetition + member.loaded
+        if not who.process or member.process != who.process or member.used < number:
+            return False
+        found = incarnation.iterations.get(member.base + number)
+        if found is None or found.finished:
+            return True
+        others = {one for one, how in found.openings.items() if how.process != who.process}
+        return bool((found.tally.delivered.keys() | found.openings.keys()) - others)
 
     def begin(self, gathering: Gathering, iteration: int) -> None:
         """Record which states an iteration of numbered consumers began from."""
