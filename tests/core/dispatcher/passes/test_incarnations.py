@@ -176,6 +176,24 @@ def test_a_consumer_that_was_not_let_in_begins_the_iteration_of_the_others() -> 
     assert [task.seed for task in iteration.tasks.values()] == [TASK.seed]
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_consumer_that_was_not_let_in_repeats_no_repetition(order: tuple[int, int]) -> None:
+    """A consumer that waited for the next repetition is refused beside one that is in
+    the former. Without such a one, all begin the newest repetition that a state names.
+    """
+    desk, states = Desk(), {0: {**UNBEGUN, "repetition": 4}, 1: {"parts": ()}}
+    for consumer in order:
+        desk.bring(f"old {consumer}", consumer, **states[consumer])
+    refusal = desk.refusal("old 0")
+    assert refusal is not None
+    assert "not of the same iteration" in refusal.text
+    states[1] = UNBEGUN
+    for consumer in order:
+        desk.bring(f"new {consumer}", consumer, **states[consumer])
+    [iteration] = desk.core.state.iterations.values()
+    assert iteration.repetition == 4
+
+
 def test_a_reader_that_was_not_let_in_reads_all_again() -> None:
     """A reader without a number returns to its first element by a state that knows no
     iteration, if it or another reader has had elements since. Otherwise it reads with

@@ -136,14 +136,15 @@ def informed(checkpoints: Sequence[m.Checkpoint], drawn: tuple[int, int]) -> lis
         drawn: seed and number of static shards of an iteration that none of them knows.
     """
     begun = [one for one in checkpoints if one.fingerprint]
-    known = begun[0] if begun else checkpoints[0]
+    known = max(begun or checkpoints, key=lambda one: one.repetition)
     seed, num_shards = (known.seed, known.num_shards) if begun else drawn
     return begun + [
         m.Checkpoint(
             version=one.version,
             job=known.job,
             fingerprint="",
-            repetition=known.repetition,
+            # A consumer in a later repetition has had the one that the others are in.
+            repetition=max(one.repetition, known.repetition),
             seed=seed,
             num_shards=num_shards,
             reader=one.reader,

@@ -250,6 +250,7 @@ class Jobs:
         state = self.out.state
         number = state.next_iteration
         checkpoints = [offer.checkpoint for offer in gathering.offers.values()]
+        newest = max(one.repetition for one in checkpoints)
         try:
             updates = incarnation_of(
                 checkpoints,
@@ -260,7 +261,7 @@ class Jobs:
                     number,
                     state.next_task,
                     self.out.derive_seed,
-                    self.runs.draw(gathering.job, number, checkpoints[0].repetition),
+                    self.runs.draw(gathering.job, number, newest),
                 ),
             )
         except DataServiceError as error:
