@@ -240,6 +240,16 @@ def test_few_states_without_an_iteration_are_remembered(monkeypatch: pytest.Monk
     assert desk.core.jobs.incarnations._loaded.keys() == {"saver of two", "saver of three"}
 
 
+def test_a_state_of_a_reader_with_a_long_name_is_refused() -> None:
+    """The dispatcher does not remember names that no reader has."""
+    desk = Desk()
+    desk.bring("new", part="x" * 65, **UNBEGUN)
+    refusal = desk.refusal("new")
+    assert refusal is not None
+    assert "the name of the reader is invalid" in refusal.text
+    assert not desk.core.jobs.incarnations._loaded
+
+
 def test_who_does_not_come_is_named_in_the_end() -> None:
     """The waiting consumers get an error after consumer_timeout that names the missing
     consumers.

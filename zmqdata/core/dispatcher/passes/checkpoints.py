@@ -39,6 +39,8 @@ from zmqdata.splits import (
 
 MOST_TOLD_TASKS = 10_000
 """Maximum number of tasks in a checkpoint."""
+MOST_PART = 64
+"""Maximum number of characters in the id of the reader that saved a checkpoint."""
 
 
 @dataclass
@@ -89,6 +91,7 @@ def read_checkpoint(ask: m.OpenIteration, dataset: m.DatasetDescription) -> m.Ch
             "large elements are large: use a smaller buffer_size."
         )
     checkpoint = m.decode_checkpoint(ask.resume)
+    _require(len(checkpoint.part) <= MOST_PART, "the name of the reader")
     _compare(checkpoint, ask, dataset)
     return checkpoint
 
