@@ -134,6 +134,12 @@ class Checkpoint(Discreet, frozen=True):
         """First step of which operations behind the consumer lack the element."""
         return self.step + self.ahead
 
+    @property
+    def is_untouched(self) -> bool:
+        """True if no reader has had an element, as far as the client knows."""
+        had = (one.delivered or one.decisions or one.total is not None for one in self.tasks)
+        return not (self.sources or self.order or any(had))
+
 
 class _Head(Struct):
     version: int

@@ -123,7 +123,7 @@ def test_a_numbered_consumer_says_its_step() -> None:
 
 def test_who_goes_on_knows_what_it_knew() -> None:
     """A resumed client knows the unfinished tasks of its checkpoint before any worker
-    sends lineage, and lacks nothing.
+    sends lineage, and lacks nothing. In another iteration it does not.
     """
     reading = Reading(None, lambda command: None)
     before = standing(reading)
@@ -133,11 +133,14 @@ def test_who_goes_on_knows_what_it_knew() -> None:
     again = Reading(None, lambda command: None)
     places = m.TaskList(1, (m.TaskPlace(8000, 1, "w", "w", 0),), False)
     opened = m.IterationOpened("k", 1, places, delivered_before={8000: ((0, 5),)})
+    found = msgspec.structs.replace(opened, seed=checkpoint.seed)
     one, other = standing(again), standing(again)
     again.list(places)
     other.begin(opened)
     assert other.tasks_without_lineage == {8000}
-    one.begin(opened, checkpoint)
+    other.begin(opened, checkpoint)
+    assert other.tasks_without_lineage == {8000}
+    one.begin(found, checkpoint)
     assert not one.tasks_without_lineage
     assert one.checkpoint(0).tasks == checkpoint.tasks
 

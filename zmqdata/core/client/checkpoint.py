@@ -74,7 +74,8 @@ class Standing:
         """Start from the answer to ``OpenIteration``.
 
         Everything delivered before this client joined counts as delivered. A client
-        that resumes takes its lineage from its own checkpoint.
+        that resumes takes its lineage from its own checkpoint, unless it was let into
+        another iteration.
         """
         self._opened, self._repetition = opened, opened.repetition
         self.kept.begin(opened.sources)
@@ -83,7 +84,7 @@ class Standing:
         for task, ranges in opened.delivered_before.items():
             self._reading.passed.count_delivered(task, ranges)
         self._before = set(opened.delivered_before)
-        if resumed is not None:
+        if resumed is not None and resumed.seed == opened.seed:
             numbers = {place.index: place.task for place in opened.task_list.tasks}
             for part in resumed.tasks:
                 if part.index in numbers:

@@ -231,6 +231,32 @@ def test_a_process_that_has_read_reads_all_again(had: m.Ranges, iterations: int)
     assert len(desk.core.state.iterations) == iterations
 
 
+@pytest.mark.parametrize("parts", [("known",), ("known", "saver")])
+@pytest.mark.parametrize("had", [(), ((0, 7),)])
+@pytest.mark.parametrize("first", ["known", "unknown"])
+def test_readers_that_saved_before_all_elements_read_together(
+    parts: tuple[str, ...], had: m.Ranges, first: str
+) -> None:
+    """Readers that all saved before their first element read together, in whatever
+    order they load, although the dispatcher had answered only one of them. A reader
+    that has had elements does not join the others.
+    """
+    desk = Desk()
+
+    def load(name: str) -> None:
+        if name == "unknown":
+            desk.bring("unknown", part="saver", process="one", **UNBEGUN)
+        else:
+            tasks = (replace(TASK, delivered=had),)
+            desk.bring("known", part="known", process="two", parts=parts, tasks=tasks)
+
+    load(first)
+    load({"known": "unknown", "unknown": "known"}[first])
+    together = desk.core.state.client_iteration.keys() == {"known", "unknown"}
+    assert together == (not had or first == "known")
+    assert len(desk.core.state.iterations) == 1
+
+
 def test_few_states_without_an_iteration_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """The dispatcher remembers the newest states that were loaded, up to a limit."""
     monkeypatch.setattr(incarnations, "LOADED_KEPT", 2)

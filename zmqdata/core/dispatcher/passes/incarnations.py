@@ -185,7 +185,7 @@ class Incarnations:
             checkpoint = read_checkpoint(ask, dataset)
             if checkpoint.fingerprint:
                 joined((checkpoint,), sources)
-            elif self._is_first(ask, checkpoint.part):
+            if self._is_first(ask, checkpoint):
                 self._join(peer, ask, now)
                 return None
             in_the_way = self._store(Offer(peer, ask, checkpoint, now), now)
@@ -208,15 +208,21 @@ class Incarnations:
             return None
         return self.gatherings.pop(key)
 
-    def _is_first(self, ask: m.OpenIteration, part: str) -> bool:
+    def _is_first(self, ask: m.OpenIteration, checkpoint: m.Checkpoint) -> bool:
         """Return True if a client whose state knows no iteration is let in like a
         client without a state: neither the reader that saved it, nor another that has
         loaded it, nor its process has had anything of what it would read.
 
-        Numbered consumers always begin together, and states that are gathered may name
-        the client.
+        The same holds for a state of the first element that knows its iteration, if a
+        client already reads that was let in this way. Numbered consumers always begin
+        together, and states that are gathered may name the client.
         """
-        if ask.reader.consumer_index is not None or _key_of(ask) in self.gatherings:
+        key, part = _key_of(ask), checkpoint.part
+        if ask.reader.consumer_index is not None or key in self.gatherings:
+            return False
+        if checkpoint.fingerprint and not (
+            checkpoint.is_untouched and set(self._loaded.values()).intersection(self._readers(key))
+        ):
             return False
         is_own = self._loaded.setdefault(part, ask.client) == ask.client
         if len(self._loaded) > LOADED_KEPT:
