@@ -79,7 +79,7 @@ class ResumingProgram(Program):
             client = world.add_client(consumer=number if self.numbered else None)
             client.stalled_until, client.gulp = JOINED, 1
         early = self.scene.stream("early")
-        if self.numbered and early.random() < 0.3:
+        if early.random() < 0.3:
             return self._early_states(early)
         world.run_until(lambda: self._all_know or self._one_has_ended)
         if not self._all_know:
@@ -104,9 +104,9 @@ class ResumingProgram(Program):
         return [m.encode_checkpoint(state) for state in states]
 
     def _early_states(self, early: random.Random) -> list[bytes]:
-        """Return states of numbered consumers, some of which were taken before their
-        first element, or before the dispatcher had let the consumer in. Other
-        consumers have had a few elements.
+        """Return states of readers, some of which were taken before the dispatcher had
+        let the reader in. Some numbered consumers have had a few elements, other
+        readers none.
         """
         states: dict[SimulatedClient, m.Checkpoint] = {}
 
@@ -114,7 +114,8 @@ class ResumingProgram(Program):
             core = client.core
             states[client] = core.standing.checkpoint(core.reading.passed.count)
 
-        few = {client: early.choice([0, 0, 0, 1, 3]) for client in self.before.clients}
+        counts = [0, 0, 0, 1, 3] if self.numbered else [0]
+        few = {client: early.choice(counts) for client in self.before.clients}
         for client, count in few.items():
             if not count:
                 client.stalled_until = NEVER

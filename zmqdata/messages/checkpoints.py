@@ -137,8 +137,7 @@ class Checkpoint(Discreet, frozen=True):
     @property
     def is_untouched(self) -> bool:
         """True if no reader has had an element, as far as the client knows."""
-        had = (one.delivered or one.decisions or one.total is not None for one in self.tasks)
-        return not (self.sources or self.order or any(had))
+        return not (self.sources or self.order or any(one.delivered for one in self.tasks))
 
 
 class _Head(Struct):

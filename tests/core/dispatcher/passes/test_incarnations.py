@@ -257,6 +257,18 @@ def test_readers_that_saved_before_all_elements_read_together(
     assert len(desk.core.state.iterations) == 1
 
 
+def test_a_reader_that_saved_before_all_elements_awaits_none_that_has_left() -> None:
+    """A reader that saved before its first element does not wait for the state of
+    another that has loaded it, read and left.
+    """
+    desk = Desk()
+    desk.bring("unknown", part="saver", **UNBEGUN)
+    desk.hear("unknown", m.CloseIteration("unknown", 0, {}))
+    tasks = (replace(TASK, delivered=(), total=3),)
+    desk.bring("known", part="known", parts=("known", "saver"), tasks=tasks)
+    assert desk.core.state.client_iteration.keys() == {"known"}
+
+
 def test_few_states_without_an_iteration_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """The dispatcher remembers the newest states that were loaded, up to a limit."""
     monkeypatch.setattr(incarnations, "LOADED_KEPT", 2)

@@ -21,6 +21,7 @@ from zmqdata.core.dispatcher.events import Peer
 from zmqdata.core.dispatcher.passes.checkpoints import joined, read_checkpoint
 from zmqdata.core.dispatcher.peers.lease import Presence
 from zmqdata.core.dispatcher.state.outbox import Outbox
+from zmqdata.core.dispatcher.state.runs import Incarnation, KnownRun
 from zmqdata.core.dispatcher.state.tasks import Iteration
 from zmqdata.core.limits import MOST_WAITING_BYTES
 from zmqdata.errors import (
@@ -214,47 +215,28 @@ class Incarnations:
         loaded it, nor its process has had anything of what it would read.
 
         The same holds for a state of the first element that knows its iteration, if a
-        client already reads that was let in this way. Numbered consumers always begin
+        client of its run was let in this way. Numbered consumers always begin
         together, and states that are gathered may name the client.
         """
-        key, part = _key_of(ask), checkpoint.part
-        if ask.reader.consumer_index is not None or key in self.gatherings:
+        state, part = self.out.state, checkpoint.part
+        if ask.reader.consumer_index is not None or _key_of(ask) in self.gatherings:
             return False
-        if checkpoint.fingerprint and not (
-            checkpoint.is_untouched and set(self._loaded.values()).intersection(self._readers(key))
-        ):
-            return False
-        is_own = self._loaded.setdefault(part, ask.client) == ask.client
-        if len(self._loaded) > LOADED_KEPT:
-            del self._loaded[next(iter(self._loaded))]
-        return is_own and not self._has_had(ask, part)
-
-    def _has_had(self, ask: m.OpenIteration, part: str) -> bool:
-        """Return True if the reader that saved a state, or the process of the client
-        that loads it, has read the pass that the client would read without a state.
-        """
-        state, who = self.out.state, ask.affiliation
         run = state.runs.get(_key_of(ask))
         if run is None:
             incarnation = state.newest_of(ask.job.name)
         else:
             incarnation = state.incarnations[run.reads.incarnation]
         numbers = {one.iteration for one in incarnation.iterations.values()} if incarnation else ()
-        clients = itertools.chain(state.departed.items(), state.client_iteration.items())
-        if any(number in numbers and m.shown_name(name) == part for name, number in clients):
-            return True
-        member = None if run is None else run.members.get(who.member or who.process)
-        # The workers of a data loader read a pass together.
-        if incarnation is None or member is None or who.copies or who.reading_pass:
+        read = itertools.chain(state.departed.items(), state.client_iteration.items())
+        clients = {name for name, number in read if number in numbers}
+        others = set() if run is None else clients.intersection(self._loaded.values())
+        if checkpoint.fingerprint and not (others and checkpoint.is_untouched):
             return False
-        number = ask.repetition + member.loaded
-        if not who.process or member.process != who.process or member.used < number:
-            return False
-        found = incarnation.iterations.get(member.base + number)
-        if found is None or found.finished:
-            return True
-        others = {one for one, how in found.openings.items() if how.process != who.process}
-        return bool((found.tally.delivered.keys() | found.openings.keys()) - others)
+        is_own = self._loaded.setdefault(part, ask.client) == ask.client
+        if len(self._loaded) > LOADED_KEPT:
+            del self._loaded[next(iter(self._loaded))]
+        has_read = part in map(m.shown_name, clients)
+        return is_own and not has_read and not (run and _has_had(ask, run, incarnation))
 
     def begin(self, gathering: Gathering, iteration: int) -> None:
         """Record which states an iteration of numbered consumers began from."""
@@ -429,6 +411,24 @@ class Incarnations:
 
 def _part_of(offer: Offer) -> tuple[str, int, int]:
     return offer.ask.affiliation.process, hash(offer.ask.resume), offer.checkpoint.step
+
+
+def _has_had(ask: m.OpenIteration, run: KnownRun, incarnation: Incarnation | None) -> bool:
+    """Return True if the process of a client has read the pass that the client would
+    read without a state. The workers of a data loader read a pass together.
+    """
+    who = ask.affiliation
+    member = run.members.get(who.member or who.process)
+    if incarnation is None or member is None or who.copies or who.reading_pass:
+        return False
+    number = ask.repetition + member.loaded
+    if not who.process or member.process != who.process or member.used < number:
+        return False
+    found = incarnation.iterations.get(member.base + number)
+    if found is None or found.finished:
+        return True
+    others = {one for one, how in found.openings.items() if how.process != who.process}
+    return bool((found.tally.delivered.keys() | found.openings.keys()) - others)
 
 
 def _key_of(ask: m.OpenIteration) -> tuple[str, str]:
