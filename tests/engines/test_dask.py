@@ -197,6 +197,46 @@ def test_workers_end_with_the_program_of_a_host(home: Path) -> None:
     await_condition(lambda: processes("dask-") == [], 15.0, "the end of all workers")
 
 
+USES_A_CLUSTER = """
+import sys, threading
+from zmqdata import hosts
+host = hosts.Dask(*sys.argv[1:])
+host.start(2)
+while list(host.running().values()) != ["running", "running"]:
+    threading.Event().wait(0.1)
+print(*host.running(), flush=True)
+threading.Event().wait()
+"""
+
+
+def test_a_killed_program_leaves_a_cluster_free(dask_cluster: DaskEngine, service: str) -> None:
+    """The workers of a program that is killed drain when its lease is over. Another
+    host gets its Dask workers.
+    """
+    from distributed import Client
+
+    with (
+        Client(dask_cluster.cluster, set_as_default=False) as client,
+        subprocess.Popen(
+            [sys.executable, "-c", USES_A_CLUSTER, service, client.scheduler.address],
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as program,
+    ):
+        assert program.stdout is not None
+        names = program.stdout.readline().split()
+        prefix = names[0].rpartition("-")[0]
+        assert len(processes(prefix)) >= 2
+        program.kill()
+        client.run(exec, "from zmqdata.hosts import daskworkers; daskworkers.LEASE = 1.0")
+        await_condition(lambda: processes(prefix) == [], 30.0, "the end of all workers")
+        client.run(exec, "from zmqdata.hosts import daskworkers; daskworkers.LEASE = 60.0")
+        with hosts.Dask(service, client) as host:
+            names = host.start(2)
+            assert await_running(host, service, 2) == names
+            ends(dask_cluster, host, names)
+
+
 def test_another_python_is_refused_at_once(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A scheduler that names another minor version of Python is refused, with both
     versions in the text.

@@ -38,6 +38,7 @@ class FakeDaskWorker:
 
     async def plugin_add(self, plugin: Any, name: str) -> None:
         self.plugins[name] = plugin
+        await plugin.setup(worker=self)
 
     def workers(self) -> dict[str, FakeWorker]:
         """Return the workers of all hosts here."""

@@ -205,6 +205,35 @@ def test_a_dask_worker_that_closes_gets_no_worker(make: Make) -> None:
         asyncio.run(daskworkers.place(host._plugin, name, host._options, dask_worker=closing))
 
 
+def test_workers_drain_that_no_host_asks_for(
+    make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Workers drain when the lease of their host is over, and leave nothing. A question
+    renews the lease. A host that asks later starts them again.
+    """
+    from zmqdata.hosts import daskworkers
+
+    monkeypatch.setattr(daskworkers, "LEASE", 0.05)
+    monkeypatch.setattr(dask_module, "ANSWERS_WITHIN", 0.05)
+    dask = FakeDask(1)
+    [place] = dask.workers.values()
+    host = make(dask.address)
+    [name] = host.start(1)
+    await_states(host, "running")
+    plugin, worker = place.plugins[host._plugin], place.workers()[name]
+    plugin.unasked = daskworkers.LOOKS
+    assert host.running() == {name: "running"}
+    assert plugin.unasked == 0
+    place.hangs = True  # for its host
+    asyncio.run(asyncio.wait_for(plugin.expire(place), SOON))
+    assert worker.is_closed
+    assert place.plugins == {}
+    place.hangs = False
+    await_states(host, "running")
+    assert place.workers()[name] is not worker
+    assert f"{name} is started again: it is gone" in caplog.text
+
+
 def test_close_drains_its_own_workers_only(make: Make) -> None:
     """The end of a host drains its workers, waits for them, and leaves those of other
     hosts. Its client is closed.

@@ -302,6 +302,10 @@ class Dask(Host):
         self._stopped.discard(name)
         ending = None if told is None else told.endings.get(name)
         text = f"ended with its Dask worker {place.address}"
+        if told is not None:
+            text = (
+                f"is gone: Dask worker {place.address} has restarted, or was not asked for a minute"
+            )
         self._endings.setdefault(name, ending or text)
 
     def _accepts(self, address: str, told: DaskReport | Exception) -> bool:

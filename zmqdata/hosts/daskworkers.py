@@ -20,6 +20,14 @@ from zmqdata.hosts.workers import ENDED, PlacedWorker, WorkerOptions
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 """Version of Python of this process, without the patch level."""
+LEASE = 60.0
+"""Seconds without a question of their host after which workers drain. Its program was
+killed, or is stopped.
+"""
+LOOKS = 12
+"""Number of questions that a plugin waits for within the lease. A Dask worker that was
+stopped for longer finds those that have waited.
+"""
 
 
 class DaskPlugin(WorkerPlugin):  # type: ignore[misc]  # a class of Dask
@@ -30,14 +38,34 @@ class DaskPlugin(WorkerPlugin):  # type: ignore[misc]  # a class of Dask
 
     Attributes:
         workers: the workers by name.
+        unasked: number of looks since the last question of the host.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.workers: dict[str, PlacedWorker] = {}
+        self.unasked = 0
+
+    async def setup(self, worker: Any) -> None:
+        """Watch for the end of the host."""
+        self._watch = asyncio.create_task(self.expire(worker))
+
+    async def expire(self, worker: Any) -> None:
+        """Drain all workers when the lease of the host is over. Leave the Dask worker
+        when they have ended.
+        """
+        while self.unasked <= LOOKS or any(one.state() != ENDED for one in self.workers.values()):
+            await asyncio.sleep(LEASE / LOOKS)
+            self.unasked += 1
+            if self.unasked > LOOKS:
+                for one in self.workers.values():
+                    one.drain()
+        self._close()
+        del worker.plugins[self.name]
 
     async def teardown(self, worker: Any) -> None:
         """Drain all workers, and wait until they have ended."""
+        self._watch.cancel()
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
@@ -90,7 +118,10 @@ def report(plugin: str, kept: Collection[str] | None, *, dask_worker: Any) -> Da
         dask_worker: this Dask worker, which Dask passes.
     """
     told = DaskReport(dask_worker.status.name == "running" and not _occupants(dask_worker))
-    held = dask_worker.plugins[plugin].workers if plugin in dask_worker.plugins else {}
+    held: dict[str, PlacedWorker] = {}
+    if plugin in dask_worker.plugins:
+        dask_worker.plugins[plugin].unasked = 0
+        held = dask_worker.plugins[plugin].workers
     for name, worker in list(held.items()):
         if kept is not None and name not in kept:
             worker.drain()
