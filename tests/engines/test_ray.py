@@ -79,7 +79,7 @@ def test_the_log_names_what_is_missing(
     """
     with ray_cluster.make(service, num_cpus=3) as host:
         [name] = host.start(1)
-        text = f"worker {name} waits: it needs 3 CPUs, and no node of the Ray cluster has more"
+        text = "Workers wait: each needs num_cpus=3, and no node of the Ray cluster has more"
         await_condition(lambda: text in caplog.text, 5.0, "the missing CPUs")
         assert host.running() == {name: "queued"}
         node = ray_cluster.cluster.add_node(num_cpus=3)

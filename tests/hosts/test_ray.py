@@ -7,8 +7,10 @@ from __future__ import annotations
 import logging
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,6 +37,7 @@ Make = Callable[..., Ray]
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
     """Ray, and a host that asks it often."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_TMPDIR", "/no/such/folder")
     return installed(monkeypatch)
 
 
@@ -109,21 +112,21 @@ def test_a_worker_that_cannot_be_placed_is_queued(
     fake.places, fake.cpus = False, [2.0, 1.0]
     host = make(num_cpus=3)
     [name] = host.start(1)
-    first = f"worker {name} waits: it needs 3 CPUs, and no node of the Ray cluster has more than 2."
+    first = "Workers wait: each needs num_cpus=3, and no node of the Ray cluster has more than 2."
     await_condition(lambda: first in caplog.text, 10.0, "the first cause")
     fake.cpus, fake.taken = [2.0, 4.0], 5.0
-    second = "it needs 3 CPUs, and 5 of the 6 CPUs of the Ray cluster are in use."
+    second = "each needs num_cpus=3, and fewer of the 6 CPUs of the Ray cluster are free."
     await_condition(lambda: second in caplog.text, 10.0, "the second cause")
     fake.taken = 6.0
     looks = len(fake.looks)
     await_condition(lambda: len(fake.looks) > looks + 3, 10.0, "more looks")
     fake.taken = 1.0
-    third = "it needs 3 CPUs, and 5 of the 6 CPUs of the Ray cluster are free, perhaps not"
+    third = "their actors have not started. Perhaps no single node has enough free CPUs."
     await_condition(lambda: third in caplog.text, 10.0, "the third cause")
     assert host.running() == {name: "queued"}
     fake.actors[0].place()
     await_states(host, "running")
-    assert caplog.text.count("waits:") == 3
+    assert caplog.text.count("Workers wait:") == 3
     assert len(fake.actors) == 1
     assert "again" not in caplog.text
 
@@ -131,7 +134,9 @@ def test_a_worker_that_cannot_be_placed_is_queued(
 def test_an_actor_that_never_starts_is_told(
     fake: FakeRay, make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If enough CPUs are free, the log says after a while what else may be missing."""
+    """If enough CPUs are free, or were at the start, the log says after a while what
+    else may be missing.
+    """
     monkeypatch.setattr(ray, "LOST_AFTER", 0.0)
     fake.places = False
     host = make()
@@ -139,6 +144,9 @@ def test_an_actor_that_never_starts_is_told(
     await_condition(lambda: len(fake.actors) == 1, 10.0, "an actor")
     fake.actors[0].lose_node()
     await_condition(lambda: len(fake.looks) > 3, 10.0, "looks")
+    fake.taken = 4.0  # its own is among them
+    looks = len(fake.looks)
+    await_condition(lambda: len(fake.looks) > looks + 3, 10.0, "more looks")
     assert caplog.text == ""
     monkeypatch.setattr(ray, "STARTS_WITHIN", 0.0)
     await_condition(lambda: "each node needs zmqdata" in caplog.text, 10.0, "the advice")
@@ -178,6 +186,7 @@ def test_a_stopped_worker_does_not_come_back(
     await_states(host)
     assert fake.actors[0].is_dead
     assert len(FakeWorker.made) == 1
+    assert host._endings == {}
 
 
 def test_a_queued_worker_that_is_stopped_never_starts(fake: FakeRay, make: Make) -> None:
@@ -261,14 +270,23 @@ def test_an_engine_that_is_gone_at_close_is_an_error(fake: FakeRay, make: Make) 
 def test_ray_has_a_deadline(
     fake: FakeRay, make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A call that Ray never answers is an error after the deadline."""
+    """A call that Ray does not answer is an error after the deadline. Until it has its
+    answer, other calls are errors, too, and wait in no other thread.
+    """
     host = make()
     monkeypatch.setattr(ray, "DEADLINE", 0.05)
-    release = ray.threading.Event()
-    monkeypatch.setattr(fake, "_create", lambda *_: release.wait(10.0))
+    release, create = threading.Event(), fake._create
+    monkeypatch.setattr(fake, "_create", lambda *made: release.wait(60.0) and create(*made))
     host.start(1)
     await_condition(lambda: "Ray has not answered within 0.05 s" in caplog.text, 10.0, "the error")
+    with pytest.raises(HostError, match=r"not answered within 0\.05 s"):
+        host._call(fake.nodes)
+    threads = [thread.name for thread in threading.enumerate()]
+    assert threads.count("zmqdata-ray") == 1
+    monkeypatch.setattr(ray, "DEADLINE", 20.0)
     release.set()
+    await_condition(lambda: not host._late.is_alive(), 10.0, "the answer")
+    await_states(host, "running")
 
 
 def test_a_runtime_that_was_shut_down_is_not_started_again(
@@ -301,6 +319,32 @@ def test_the_last_host_shuts_down_what_the_first_started(fake: FakeRay, make: Ma
     assert (fake.inits, fake.shutdowns) == (1, 1)
 
 
+def test_a_runtime_that_the_program_started_meanwhile_stays(fake: FakeRay, make: Make) -> None:
+    """Hosts do not shut down a runtime of the program because an earlier one was
+    theirs.
+    """
+    first = make()
+    fake.shutdown()
+    fake.init()
+    second = make()
+    first.close()
+    second.close()
+    assert fake.is_initialized()
+
+
+def test_close_in_a_forked_child_leaves_the_runtime(
+    fake: FakeRay, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A forked child shuts down no runtime. Ray would never return."""
+    host = make()
+    with monkeypatch.context() as child:
+        child.setattr(host, "_owner", 0)
+        host.close()
+        assert fake.is_initialized()
+    host.close()
+    assert not fake.is_initialized()
+
+
 def test_a_runtime_that_was_found_stays(fake: FakeRay, make: Make) -> None:
     """A host does not shut down the runtime of the program."""
     fake.init()
@@ -322,7 +366,9 @@ def test_a_cluster_of_another_python_is_refused(fake: FakeRay) -> None:
 def test_a_runtime_that_does_not_start_is_an_error(fake: FakeRay) -> None:
     """The error has Ray's words, and says how clusters are found."""
     fake.refusal = ConnectionError("no node at\n10.0.0.9:6379")
-    with pytest.raises(HostError, match=r"of this machine .* no node at 10\.0\.0\.9:6379\. RAY_A"):
+    with pytest.raises(
+        HostError, match=r"of this machine .* no node at 10\.0\.0\.9:6379\. .* RAY_A"
+    ):
         Ray(SERVICE)
 
 
@@ -336,6 +382,22 @@ def test_an_address_without_a_cluster_is_refused_at_once(
     with pytest.raises(HostError, match=f"{address} cannot be reached: .*refused"):
         Ray(SERVICE)
     assert fake.inits == 0
+
+
+def test_a_noted_cluster_that_has_died_is_refused_at_once(
+    fake: FakeRay, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The address that ``ray start`` has noted is tried without a ``RAY_ADDRESS``."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray" / "ray_current_cluster").write_text(address)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    with pytest.raises(HostError, match=rf"{address} cannot be reached: .*`local` to start an"):
+        Ray(SERVICE)
+    monkeypatch.setenv("RAY_ADDRESS", "local")
+    Ray(SERVICE).close()
+    assert fake.inits == 1
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

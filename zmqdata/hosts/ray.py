@@ -7,16 +7,18 @@ the host asks for its state, so that a worker that was to end does not come back
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import re
 import socket
+import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from concurrent import futures
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from zmqdata.client import lifetime
@@ -33,8 +35,6 @@ from zmqdata.hosts.workers import (
     worker_interface,
 )
 
-log = logging.getLogger(__name__)
-
 T = TypeVar("T")
 
 DEADLINE = 20.0
@@ -50,10 +50,8 @@ COMPLETES_WITHIN = 10.0
 VERSIONS = re.compile(r"Ray: (\S+)\s+Python: (\S+)")
 """Versions in Ray's error: those of the cluster, then those of this process."""
 
-_users: set[int] = set()
-"""Hosts that use the runtime that the first of them has started, by their ids. The last
-one shuts it down.
-"""
+_users: weakref.WeakSet[Ray] = weakref.WeakSet()
+"""Hosts of runtimes that a host has started. The last one of each shuts it down."""
 
 
 class RayWorker:
@@ -103,6 +101,8 @@ class _PlacedActor:
     """Reference to the next answer; None if the host has not asked."""
     heard_at: float = field(default_factory=time.monotonic)
     """Time of the last answer, or of the start."""
+    had_room: bool = False
+    """True if enough CPUs were free at the start: it has them while it starts."""
 
 
 class Ray(Host):
@@ -146,27 +146,37 @@ class Ray(Host):
         self._placed: dict[str, _PlacedActor] = {}
         self._stopping: set[str] = set()
         self._endings: dict[str, str] = {}
-        super().__init__(
-            service, "ray", options.count, stop_seconds(options.config) + COMPLETES_WITHIN
-        )
-        self._ray = _imported()
-        if not self._ray.is_initialized():
+        self._late = threading.Thread()  # of the last call that Ray did not answer in time
+        self._cpus: list[float] = []  # of each node in this turn; empty if not yet counted
+        self._free = self._room = 0.0
+        patience = stop_seconds(options.config) + COMPLETES_WITHIN
+        super().__init__(service, "ray", options.count, patience)
+        try:
+            import ray
+        except ImportError as error:
+            raise ImportError(
+                f"`hosts.Ray` needs Ray, which cannot be imported here ({error}). Install it: "
+                "`pip install 'zmqdata[ray]'`"
+            ) from error
+        self._ray: Any = ray
+        self._actor_class = self._ray.remote(num_cpus=self._num_cpus, max_restarts=-1)(RayWorker)
+        is_first = not self._ray.is_initialized()
+        if is_first:
             _connect(self._ray)
-            _users.clear()
-            _users.add(id(self))
-        elif _users:
-            _users.add(id(self))
         lifetime.end_before_others()  # Ray's own handler ends actors without a drain
         self._runtime = _runtime(self._ray)
-        self._actor_class = self._ray.remote(num_cpus=self._num_cpus, max_restarts=-1)(RayWorker)
-        if len(self._nodes()) > 1:
+        if is_first or self._runtime in {one._runtime for one in _users}:
+            _users.add(self)
+        if len(self._counted()) > 1:
             warn_of_loopback(service)
 
     def close(self) -> None:
         super().close()
-        if id(self) in _users:
-            _users.discard(id(self))
-            if not _users and _runtime(self._ray) == self._runtime:
+        # In a forked child, Ray's `shutdown` would wait for ever.
+        if self in _users and self._owner == os.getpid():
+            _users.discard(self)
+            is_last = self._runtime not in {one._runtime for one in _users}
+            if is_last and _runtime(self._ray) == self._runtime:
                 self._ray.shutdown()
 
     close.__doc__ = Host.close.__doc__
@@ -230,13 +240,17 @@ class Ray(Host):
         with self._state:
             if self._placed.get(name) is one:
                 del self._placed[name]
-                self._stopping.discard(name)
-                self._endings[name] = ending
+                if name in self._stopping:
+                    self._stopping.remove(name)
+                else:
+                    self._endings[name] = ending
 
     def _launch(self, name: str) -> None:
+        self._counted()
         actor = self._call(lambda: self._actor_class.remote(name, self._options))
         with self._state:
-            self._placed[name] = _PlacedActor(actor)
+            self._placed[name] = _PlacedActor(actor, had_room=self._room >= self._num_cpus)
+        self._room -= self._num_cpus
 
     def _drain(self, names: Iterable[str]) -> None:
         with self._state:
@@ -261,51 +275,53 @@ class Ray(Host):
         return self._endings.pop(name, "has ended")
 
     def _turn(self) -> None:
+        self._cpus = []
         super()._turn()
         now = time.monotonic()
         with self._state:
-            waits = {
-                now - one.heard_at: name
-                for name, one in self._placed.items()
+            waits = [
+                (not one.had_room, now - one.heard_at)
+                for one in self._placed.values()
                 if one.state == QUEUED and now - one.heard_at > LOST_AFTER
-            }
-        longest = max(waits, default=0.0)
-        cause = self._shortage(longest) if waits else ""
-        kind = re.sub(r"[\d.]+", "", cause)  # numbers change all the time
-        if kind and kind != self._said.get("queue"):
-            log.warning("worker %s waits: %s", waits[longest], cause)
-        self._said["queue"] = kind
+            ]
+        if waits and (cause := self._shortage(*max(waits))):
+            needs = f"Workers wait: each needs num_cpus={self._num_cpus:g}, and {cause}"
+            self._say("queue", HostError(needs))
+        else:
+            self._said.pop("queue", None)
 
-    def _shortage(self, waited: float) -> str:
+    def _shortage(self, lacks_room: bool, waited: float) -> str:
         """Return what a worker lacks that has waited for some seconds; ``""`` if that
         is nothing.
         """
-        nodes = self._nodes()
-        total, largest = sum(nodes), max(nodes, default=0.0)
-        free = self._call(self._ray.available_resources).get("CPU", 0.0)
-        needs = f"it needs {_cpus(self._num_cpus)}, and"
+        nodes = self._counted()
+        largest = max(nodes, default=0.0)
         if largest < self._num_cpus or not nodes:
             return (
-                f"{needs} no node of the Ray cluster has more than {largest:g}. It starts once "
-                "there is such a node. Add one, or make the host with a lower `num_cpus`."
+                f"no node of the Ray cluster has more than {largest:g}. They start once there is "
+                "such a node. Add one, or make the host with a lower `num_cpus`."
             )
-        if free < self._num_cpus:
+        if lacks_room and self._free < self._num_cpus:
             return (
-                f"{needs} {total - free:g} of the {_cpus(total)} of the Ray cluster are in use. "
-                "It starts once enough are free."
+                f"fewer of the {sum(nodes):g} CPUs of the Ray cluster are free. They start once "
+                "enough are."
             )
-        if len(nodes) == 1 and waited < STARTS_WITHIN:
+        if (not lacks_room or self._room >= self._num_cpus) and waited < STARTS_WITHIN:
             return ""
         return (
-            f"{needs} {free:g} of the {_cpus(total)} of the Ray cluster are free, perhaps not on "
-            "a single node. Or its actor cannot start: each node needs zmqdata. The output of "
-            "Ray says why."
+            "their actors have not started. Perhaps no single node has enough free CPUs. Or the "
+            "actors start slowly, or cannot: each node needs zmqdata. The output of Ray says why."
         )
 
-    def _nodes(self) -> list[float]:
-        """Return the number of CPUs of each node."""
-        nodes = self._call(self._ray.nodes)
-        return [node["Resources"].get("CPU", 0.0) for node in nodes if node["Alive"]]
+    def _counted(self) -> list[float]:
+        """Return the number of CPUs of each node, counted once in each turn."""
+        if not self._cpus:
+            nodes = self._call(self._ray.nodes)
+            self._free = self._call(self._ray.available_resources).get("CPU", 0.0)
+            self._cpus = [node["Resources"].get("CPU", 0.0) for node in nodes if node["Alive"]]
+            # However they are spread, some node has enough if these are enough.
+            self._room = self._free - (len(self._cpus) - 1) * max(0.0, self._num_cpus - 1)
+        return self._cpus
 
     def _call(self, call: Callable[[], T]) -> T:
         """Return what a call of Ray returns.
@@ -328,9 +344,17 @@ class Ray(Host):
             except BaseException as error:
                 done.set_exception(error)
 
-        # Some calls wait for the head node, and have no deadline of their own.
-        threading.Thread(target=run, name="zmqdata-ray", daemon=True).start()
-        if not futures.wait([done], DEADLINE).done:
+        # Some calls wait for the head node, and have no deadline of their own. While it
+        # does not answer, others would wait, too.
+        thread = threading.Thread(target=run, name="zmqdata-ray", daemon=True)
+        if self._late.is_alive():
+            self._late.join(DEADLINE)
+        if not self._late.is_alive():
+            thread.start()
+            thread.join(DEADLINE)
+            if thread.is_alive():
+                self._late = thread
+        if not done.done():
             raise HostError(
                 f"Ray has not answered within {DEADLINE:g} s. Its head node may be down or busy: "
                 "ask it with `ray status`."
@@ -351,23 +375,6 @@ def _checked_cpus(number: object) -> float:
     return float(number)
 
 
-def _cpus(number: float) -> str:
-    return f"{number:g} CPU" if number == 1 else f"{number:g} CPUs"
-
-
-def _imported() -> Any:
-    try:
-        import ray
-    except ModuleNotFoundError as error:
-        if error.name != "ray":
-            raise
-        raise ImportError(
-            "`hosts.Ray` needs Ray, which is not installed in this environment. Install it: "
-            "`pip install 'zmqdata[ray]'`"
-        ) from None
-    return ray
-
-
 def _runtime(ray: Any) -> tuple[str, str]:
     """Return what identifies the runtime of this process; empty if there is none."""
     if not ray.is_initialized():
@@ -379,6 +386,9 @@ def _runtime(ray: Any) -> tuple[str, str]:
 def _connect(ray: Any) -> None:
     """Connect to the Ray cluster that is found, or start a runtime on this machine."""
     address = os.environ.get("RAY_ADDRESS", "")
+    with contextlib.suppress(OSError):  # `ray start` notes the address there
+        folder = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
+        address = address or Path(folder, "ray", "ray_current_cluster").read_text().strip()
     host, _, port = address.rpartition("//")[2].rpartition(":")
     try:
         if port.isdigit():  # Ray itself would try for minutes
@@ -391,8 +401,8 @@ def _connect(ray: Any) -> None:
         if len(found) != 2:
             raise HostError(
                 f"The Ray cluster {address or 'of this machine'} cannot be reached: "
-                f"{' '.join(str(error).split())}. RAY_ADDRESS must be its address, as "
-                "HOST:6379, or be unset; `ray status` shows whether it runs."
+                f"{' '.join(str(error).split())}. It may have died. RAY_ADDRESS must be the "
+                "address of a cluster that runs, as HOST:6379, or `local` to start another one."
             ) from error
         (cluster_ray, cluster_python), (own_ray, own_python) = found
         raise FailedPreconditionError(
