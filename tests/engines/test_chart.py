@@ -156,7 +156,7 @@ def test_a_release_that_can_name_no_service_is_refused(release: str) -> None:
 
 
 def test_names_may_look_like_other_values() -> None:
-    """Names of a release and a namespace that mean something else in YAML stay names."""
+    """Names of a release or a namespace that mean something else in YAML stay names."""
     done = helm("template", "true", str(CHART), "--namespace=123", *options(SCALING))
     objects = documents(done.stdout)
     check_all(objects, OLDEST)
