@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import os
 import runpy
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from tests.engines.containers import (
 )
 from zmqdata import Dataset, distribute, use_key_file
 from zmqdata.client.calls import status
+from zmqdata.errors import PermissionDeniedError
 from zmqdata.testing.cluster import await_condition
 from zmqdata.transport.keys import new_key, save
 
@@ -237,3 +239,34 @@ def test_an_absent_secret_is_told_in_the_log(release: Release, role: str) -> Non
         text = release.log(name)
     assert "There is no key file /etc/zmqdata/cluster.key." in text
     assert "zmqdata keygen" in text
+
+
+def test_servers_with_the_key_of_another_cluster_must_be_restarted(release: Release) -> None:
+    """After the Secret has got another key, a running dispatcher admits neither the old
+    one nor the new one. Once it is restarted, it admits the new one.
+    """
+
+    def is_refused() -> bool:
+        try:
+            status(release.target)
+        except PermissionDeniedError:
+            return True
+        return False
+
+    new = release.folders.root / "new.key"
+    save(new, new_key())
+    with release.dispatcher() as name:
+        await_condition(is_ready, SOON, "the dispatcher")
+        assert not is_refused()
+        mounted = (release.folders.root / f"{name}-secret" / "cluster.key").resolve()
+        arriving = mounted.with_name("arriving")
+        shutil.copy(new, arriving)
+        os.chown(arriving, 0, mounted.stat().st_gid)
+        arriving.chmod(mounted.stat().st_mode)
+        arriving.replace(mounted)
+        await_condition(is_refused, SOON, "the old key to be refused")
+        use_key_file(new)
+        assert is_refused()
+        release.podman.call("restart", name)
+        await_condition(is_ready, SOON, "the dispatcher with the new key")
+        assert not is_refused()
