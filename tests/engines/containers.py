@@ -87,14 +87,14 @@ class Podman:
         if self.attempt("image", "exists", name).returncode == 0:
             return
         release = platform.freedesktop_os_release()["VERSION_CODENAME"]
-        with tempfile.TemporaryDirectory() as root:
-            Path(root).chmod(0o755)  # it becomes the root of the image, which all users enter
+        with tempfile.TemporaryDirectory() as folder:
+            root, archive = f"{folder}/root", f"{folder}/root.tar"
             for command in (
                 f"debootstrap --variant=minbase --include=python3,python3-venv {release} {root}",
                 # Its Python lies where that of the original does.
                 f"chroot {root} python3 -m venv /usr/local",
                 f"rm -rf {root}/usr/share/doc {root}/usr/share/locale {root}/var/cache",
-                f"tar -C {root} -c -f {root}.tar .",
+                f"tar -C {root} -c -f {archive} .",
             ):
                 subprocess.run(
                     command.split(),
@@ -103,10 +103,7 @@ class Podman:
                     env=self._environment,
                     stdout=subprocess.DEVNULL,
                 )
-        try:
-            self.call("import", "--change", f"ENV PATH={PATH}", f"{root}.tar", name)
-        finally:
-            Path(f"{root}.tar").unlink()
+            self.call("import", "--change", f"ENV PATH={PATH}", archive, name)
 
     def build(self, containerfile: Path, context: Path, tag: str) -> None:
         """Build an image, which installs packages as this machine does."""
