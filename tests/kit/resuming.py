@@ -40,6 +40,8 @@ OF_SERVERS = (
     "crash_dispatcher crash_both"
 )
 OF_READERS = "stall_client cut_client freeze_client cut_dispatcher kill_client"
+OF_MEMORY = "crash_dispatcher crash_both"
+"""Misfortunes after which a dispatcher does not know who has loaded an early state."""
 
 
 class ResumingProgram(Program):
@@ -50,6 +52,8 @@ class ResumingProgram(Program):
         readers: number of readers.
         numbered: True if they are numbered consumers.
         states: the state of each of them.
+        is_early: True if some of them saved before their first element.
+        delayed: misfortunes that wait until the job has resumed.
     """
 
     def prepare(self) -> None:
@@ -66,6 +70,9 @@ class ResumingProgram(Program):
         self.readers = len(self.states)
         scene.draw({"client_timeout": TIMEOUTS, **CLUSTER})
         self.world = scene.build(scene.seed + ANOTHER)
+        self.delayed = OF_READERS.split()
+        if self.is_early and not self.numbered:
+            self.delayed += OF_MEMORY.split()
 
     def _interrupt(self) -> list[bytes]:
         """Stop a cluster somewhere, and return the states that its readers save; none
@@ -79,7 +86,8 @@ class ResumingProgram(Program):
             client = world.add_client(consumer=number if self.numbered else None)
             client.stalled_until, client.gulp = JOINED, 1
         early = self.scene.stream("early")
-        if early.random() < 0.3:
+        self.is_early = early.random() < 0.3
+        if self.is_early:
             return self._early_states(early)
         world.run_until(lambda: self._all_know or self._one_has_ended)
         if not self._all_know:
@@ -207,11 +215,12 @@ class ResumingProgram(Program):
 
     def befall(self, name: str) -> None:
         """Delay a misfortune of a reader until the job has resumed, because until then
-        all others need its state.
+        all others need its state. Readers that read together by early states need what
+        the dispatcher remembers.
         """
         clients, missing = self.world.clients, self.readers - len(self.world.clients)
         has_begun = not missing and all(one.core.opened or one.outcome for one in clients)
-        if name not in OF_READERS.split() or has_begun:
+        if name not in self.delayed or has_begun:
             super().befall(name)
         elif missing > 0 or (missing == 0 and not self.world.all_done):
             # Later the successors have come, who must reach the end.

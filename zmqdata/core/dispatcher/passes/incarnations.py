@@ -165,7 +165,7 @@ class Incarnations:
         self._join = join
         self.gatherings: dict[tuple[str, str], Gathering] = {}
         self._resumptions: dict[tuple[str, str], Resumption] = {}
-        # The first client that has loaded a state without an iteration, by its part.
+        # The last client that has loaded a state of its first element, by its part.
         self._loaded: dict[str, str] = {}
         # By client: expiry time, error class and text.
         self._refused: dict[str, tuple[float, type[DataServiceError], str]] = {}
@@ -232,11 +232,13 @@ class Incarnations:
         others = set() if run is None else clients.intersection(self._loaded.values())
         if checkpoint.fingerprint and not (others and checkpoint.is_untouched):
             return False
-        is_own = self._loaded.setdefault(part, ask.client) == ask.client
+        if self._loaded.get(part) in clients or part in map(m.shown_name, clients):
+            return False
+        self._loaded.pop(part, None)
+        self._loaded[part] = ask.client
         if len(self._loaded) > LOADED_KEPT:
             del self._loaded[next(iter(self._loaded))]
-        has_read = part in map(m.shown_name, clients)
-        return is_own and not has_read and not (run and _has_had(ask, run, incarnation))
+        return not (run and _has_had(ask, run, incarnation))
 
     def begin(self, gathering: Gathering, iteration: int) -> None:
         """Record which states an iteration of numbered consumers began from."""
