@@ -77,7 +77,7 @@ class FakeWorker:
     def __init__(self, name: str, options: WorkerOptions) -> None:
         self.name, self.options = name, options
         self.now = "running"
-        self.takes_long = self.is_closed = False
+        self.takes_long = self.is_closed = self.is_killed = False
 
     def state(self) -> str:
         told = self.now
@@ -93,7 +93,7 @@ class FakeWorker:
             self.now = "draining"
 
     def kill(self) -> None:
-        self.now = "ended"
+        self.now, self.is_killed = "ended", True
 
     def close(self) -> None:
         self.now, self.is_closed = "ended", True
@@ -239,6 +239,7 @@ class FakeCluster:
         self.worker_spec: dict[str, Any] = {}
         self.options = options
         self.is_closed = False
+        self.status = SimpleNamespace(name="running")
         self._adaptive: Any = None
 
     @property
@@ -262,7 +263,7 @@ class FakeCluster:
         return asyncio.run(function(*args))
 
     def close(self, timeout: float) -> None:
-        self.is_closed = True
+        self.is_closed, self.status.name = True, "closed"
         self.scheduler.workers.clear()
 
 

@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import secrets
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -40,6 +41,10 @@ Answer = TypeVar("Answer")
 
 DEADLINE = 15.0
 """Seconds within which the scheduler of Dask has answered."""
+WAITS_FOR = 10.0
+"""Seconds for which workers wait for a Dask worker before the log says so. Workers that
+drain, and Dask workers that start, take less.
+"""
 ANSWERS_WITHIN = 3.0
 """Seconds within which a Dask worker has answered. Its workers count as before if it
 has not.
@@ -58,10 +63,6 @@ class _Place:
     """Its address; ``""`` while the worker waits for a Dask worker."""
     state: str = QUEUED
     """State of the worker in the last answer."""
-    is_told: bool = False
-    """True once the Dask worker was told to start it, so that an answer without it is
-    its end.
-    """
 
 
 class Dask(Host):
@@ -124,22 +125,24 @@ class Dask(Host):
         self._free: list[str] = []
         self._unfit: set[str] = set()  # Dask workers that can never have a worker
         self._count = 0  # Dask workers that the scheduler knows
+        self._placed_at = time.monotonic()  # when no worker waited
         self._endings: dict[str, str] = {}
         self._client: Any = None
         self._adaptive: Any = None
         self._own = _local_cluster(distributed) if cluster is None else None
         cluster = cluster or self._own
         self._cluster, self._address, self._security = _parts(distributed, cluster)
-        self._release = "unknown"
+        self._release = ""
         try:
             self._check_versions()
             self._connect()
+            self._grow()
         except BaseException:
             self._disconnect()
             raise
-        if not loopback_address("tcp://" + self._address.rpartition("/")[2]):
+        scheme, _, place = self._address.rpartition("//")
+        if scheme != "inproc:" and not loopback_address(f"tcp://{place}"):
             warn_of_loopback(service)
-        self._grow()
 
     def _connect(self) -> None:
         """Make a client, unless there is one. A client gives up after half a minute
@@ -181,29 +184,33 @@ class Dask(Host):
     def _grow(self) -> None:
         """Let the cluster have as many Dask workers as this host needs, if it can."""
         adapts = getattr(self._cluster, "_adaptive", None)
-        if isinstance(adapts, self._remote.HostAdaptive) and adapts.users:
+        if isinstance(adapts, self._remote.HostAdaptive) and adapts.needs:
             self._adaptive = adapts  # of another host
         elif self._cluster and not getattr(adapts, "periodic_callback", None):
             # Not all clusters have an `adapt` that takes a class.
             self._adaptive = self._cluster._adaptive = self._remote.HostAdaptive(self._cluster)
+        self._say_needs()
+
+    def _say_needs(self, *chosen: str) -> None:
+        """Tell the cluster what this host needs, and which Dask workers it uses: those
+        that have a worker, and those that are chosen now.
+        """
         if self._adaptive:
-            self._adaptive.users.append(self)
+            with self._state:
+                used = {place.address for place in self._places.values()} | {*chosen}
+                self._adaptive.needs[self._plugin] = len(self._fleet.wanted), used
 
-    def wish(self) -> int:
-        """Return the number of Dask workers that this host needs."""
-        with self._state:
-            return len(self._fleet.wanted)
-
-    def occupied(self) -> set[str]:
-        """Return the addresses of the Dask workers that have a worker of this host."""
-        with self._state:
-            return {place.address for place in self._places.values()}
+    def _is_over(self) -> bool:
+        """Return True if the cluster was closed. Its Dask workers have ended."""
+        status = getattr(self._cluster, "status", None)
+        return getattr(status, "name", "") in ("closing", "closed")
 
     def close(self) -> None:
         if self._owner != os.getpid() or self._is_ended:
             return
         with contextlib.suppress(HostError):
-            self._connect()
+            if not self._is_over():
+                self._connect()
         try:
             super().close()
         except HostError:
@@ -214,9 +221,9 @@ class Dask(Host):
         self._disconnect()
 
     def _disconnect(self) -> None:
-        if self._adaptive:
+        if self._adaptive and not self._is_over():
             try:
-                self._cluster.sync(self._adaptive.leave, self, callback_timeout=DEADLINE)
+                self._cluster.sync(self._adaptive.leave, self._plugin, callback_timeout=DEADLINE)
             except Exception as error:
                 self._say("size", HostError(f"The Dask cluster keeps its size: {error!r}"))
             self._adaptive = None
@@ -231,10 +238,12 @@ class Dask(Host):
         try:
             yield
         except Exception as error:
+            release = "Check that it runs at this address."
+            if self._release:
+                own = self._distributed.__version__
+                release = f"It has distributed {self._release}, and this program {own}."
             raise HostError(
-                f"The Dask scheduler at {self._address} does not answer. It has distributed "
-                f"{self._release}, and this program {self._distributed.__version__}. Its error is "
-                f"{type(error).__name__}: {error}"
+                f"The Dask scheduler at {self._address} does not answer: {error!r}. {release}"
             ) from None
 
     def _ask(self, question: Callable[[], Awaitable[Answer]]) -> Answer:
@@ -243,7 +252,9 @@ class Dask(Host):
             answer: Answer = self._client.sync(question, callback_timeout=DEADLINE)
         return answer
 
-    async def _reports(self, carries_out: bool) -> dict[str, DaskReport | Exception]:
+    async def _reports(
+        self, carries_out: bool, kills: bool = False
+    ) -> dict[str, DaskReport | Exception]:
         with self._state:
             kept = {
                 place.address: [name]
@@ -254,7 +265,9 @@ class Dask(Host):
         async def report(address: str) -> DaskReport | Exception:
             names = kept.get(address, []) if carries_out else None
             run = self._client.run(
-                self._remote.report, self._plugin, names, workers=[address], on_error="return"
+                *(self._remote.report, self._plugin, names, kills),
+                workers=[address],
+                on_error="return",
             )
             try:
                 answers = await asyncio.wait_for(run, ANSWERS_WITHIN)
@@ -265,12 +278,16 @@ class Dask(Host):
 
         found = await self._client.nthreads()
         self._count = len(found)
+        self._unfit &= found.keys()
         addresses = [address for address in found if address not in self._unfit]
         return dict(zip(addresses, await asyncio.gather(*map(report, addresses)), strict=True))
 
     def _states(self) -> dict[str, str]:
+        if self._halted.is_set() and self._is_over():
+            self._places.clear()
+            return {}
         with self._state:
-            known = {name: place for name, place in self._places.items() if place.is_told}
+            known = {name: place for name, place in self._places.items() if place.address}
         # An answer that another thread has asked for may be older than a placement.
         carries_out = threading.current_thread() is self._thread or self._halted.is_set()
         reports = self._ask(lambda: self._reports(carries_out))
@@ -282,11 +299,14 @@ class Dask(Host):
                 name: DRAINING if name in self._stopped else place.state
                 for name, place in self._places.items()
             }
-            self._free = [
+            occupied = {place.address for place in self._places.values()}
+            free = [
                 address
                 for address, told in reports.items()
-                if address not in self.occupied() and self._accepts(address, told)
+                if address not in occupied and self._accepts(address, told)
             ]
+            if carries_out:
+                self._free = free
         # Of a start that was reported to have failed.
         left = [name for one in reports.values() for name in getattr(one, "states", ())]
         return dict.fromkeys(left, DRAINING) | found
@@ -333,15 +353,17 @@ class Dask(Host):
         super()._turn()
         with self._state:
             queue = [name for name, place in self._places.items() if not place.address]
-        self.look_every = PAUSES[not queue]
-        for name in queue:
-            if not self._free or self._halted.is_set():
-                break
-            self._place(name, self._free.pop())
-        else:
+        self.look_every, now = PAUSES[not queue], time.monotonic()
+        self._say_needs(*self._free[: len(queue)])
+        for name, address in zip(queue, self._free, strict=False):
+            if self._halted.is_set():
+                return
+            self._place(name, address)
+        if len(queue) <= len(self._free):
             self._said.pop("queue", None)
-            return
-        if self._adaptive is None or self._count >= self.wish():
+            self._placed_at = now
+        can_grow = self._adaptive and self._count < self._adaptive.size()
+        if now - self._placed_at > WAITS_FOR and not can_grow:
             text = (
                 f"Workers wait for a Dask worker. The cluster has {self._count}, and each has a "
                 "worker already, or is paused, closing or unfit. `running()` shows what waits"
@@ -349,10 +371,6 @@ class Dask(Host):
             self._say("queue", HostError(text))
 
     def _place(self, name: str, address: str) -> None:
-        with self._state:
-            if name not in self._places:
-                return
-            self._places[name] = place = _Place(address, STARTING)
         error: object
         try:
             answers = self._ask(
@@ -365,10 +383,11 @@ class Dask(Host):
             error = answers.get(address)
         except HostError as silence:
             error = silence
+        with self._state:
+            self._places[name] = _Place(address, STARTING)
         self._endings.pop(name, None)
         if error is not None:
             self._endings[name] = f"could not be started on Dask worker {address}: {error}"
-        place.is_told = True
 
     def _drain(self, names: Iterable[str]) -> None:
         with self._state:
@@ -381,12 +400,7 @@ class Dask(Host):
         self._states()
 
     def _kill(self, names: Iterable[str]) -> None:
-        addresses = [place.address for place in self._places.values()]
-        self._ask(
-            lambda: self._client.run(
-                self._remote.kill, self._plugin, workers=addresses, on_error="ignore"
-            )
-        )
+        self._ask(lambda: self._reports(True, kills=True))
 
     def _known(self) -> list[str]:
         with self._state:
@@ -413,6 +427,8 @@ def _local_cluster(distributed: Any) -> Any:
         threads_per_worker=1,
         processes=True,
         dashboard_address=None,
+        # Ctrl-C in a terminal is only for this program, which closes the cluster.
+        preload=["import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"],
         scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},  # unless given, a fixed port
     )
 
@@ -423,16 +439,17 @@ def _parts(distributed: Any, given: Any) -> tuple[Any, str, Any]:
     """
     if isinstance(given, str):
         return None, given, distributed.Security()
-    if isinstance(given, distributed.Client):
+    if isinstance(given, distributed.Client) and given.scheduler:
         return None, given.scheduler.address, given.security
-    if not hasattr(given, "scheduler_address"):
+    if isinstance(given, type) or not hasattr(given, "scheduler_address"):
         raise TypeError(
-            f"`cluster` must be a cluster of Dask, a Client or the address of a scheduler, got "
-            f"{given!r}"
+            f"`cluster` must be a cluster of Dask, an open Client or the address of a scheduler, "
+            f"got {given!r}"
         )
     if given.asynchronous:
         raise FailedPreconditionError(
             "`cluster` runs in the event loop of this thread, which a host would stop while it "
             "waits. Make the cluster without `asynchronous=True`; a notebook can use it"
         )
-    return given, given.scheduler_address, given.security
+    # A cluster of Dask Gateway has no plan.
+    return given if hasattr(given, "plan") else None, given.scheduler_address, given.security

@@ -108,13 +108,16 @@ async def place(plugin: str, name: str, options: WorkerOptions, *, dask_worker: 
         workers[name] = PlacedWorker(name, options)
 
 
-def report(plugin: str, kept: Collection[str] | None, *, dask_worker: Any) -> DaskReport:
+def report(
+    plugin: str, kept: Collection[str] | None, kills: bool, *, dask_worker: Any
+) -> DaskReport:
     """Return the state of this Dask worker and of its workers.
 
     Args:
         plugin: name of the plugin of the host.
         kept: names of the workers that are wanted here; all others drain. None if none
             is to drain.
+        kills: True to end the others at once.
         dask_worker: this Dask worker, which Dask passes.
     """
     told = DaskReport(dask_worker.status.name == "running" and not _occupants(dask_worker))
@@ -124,7 +127,7 @@ def report(plugin: str, kept: Collection[str] | None, *, dask_worker: Any) -> Da
         held = dask_worker.plugins[plugin].workers
     for name, worker in list(held.items()):
         if kept is not None and name not in kept:
-            worker.drain()
+            (worker.kill if kills else worker.drain)()
         if (state := worker.state()) != ENDED:
             told.states[name] = state
         else:
@@ -139,13 +142,6 @@ def _occupants(dask_worker: Any) -> set[str]:
     return {name for one in held for name, worker in one.items() if worker.state() != ENDED}
 
 
-def kill(plugin: str, *, dask_worker: Any) -> None:
-    """End all workers of a host in this Dask worker at once."""
-    if plugin in dask_worker.plugins:
-        for worker in dask_worker.plugins[plugin].workers.values():
-            worker.kill()
-
-
 class HostAdaptive(Adaptive):  # type: ignore[misc]  # a class of Dask
     """Keeps as many Dask workers as hosts need together, and as many as the cluster had
     before them.
@@ -154,25 +150,28 @@ class HostAdaptive(Adaptive):  # type: ignore[misc]  # a class of Dask
         cluster: the cluster.
 
     Attributes:
-        users: the hosts, which say how many Dask workers they need (``wish``) and which
-            of them have a worker (``occupied``).
+        needs: number of Dask workers that each host needs, and the addresses of those
+            that it uses, by the name of its plugin.
     """
 
     def __init__(self, cluster: Any) -> None:
-        self.users: list[Any] = []
+        self.needs: dict[str, tuple[int, set[str]]] = {}
         self._first = set(cluster.plan)
         super().__init__(cluster, interval="500ms", minimum=0, maximum=math.inf, wait_count=1)
 
-    async def target(self) -> int:
+    def size(self) -> int:
         """Return the number of Dask workers to keep."""
-        needed: int = sum(user.wish() for user in self.users)
-        return max(len(self._first), needed)
+        return max(len(self._first), sum(count for count, _ in list(self.needs.values())))
+
+    async def target(self) -> int:
+        """Return ``size``, which Dask asks for."""
+        return self.size()
 
     async def workers_to_close(self, target: int) -> list[Any]:
         """Return names of Dask workers without work, newer than the first ones if
         possible. A job of a queue that has several is named as a whole or not at all.
         """
-        occupied = {address for user in self.users for address in user.occupied()}
+        occupied = set().union(*(used for _, used in list(self.needs.values())))
         tasks = await self.scheduler.processing()
         spec = getattr(self.cluster, "worker_spec", {})
         jobs = {f"{job}{end}": job for job, one in spec.items() for end in one.get("group", ())}
@@ -199,12 +198,12 @@ class HostAdaptive(Adaptive):  # type: ignore[misc]  # a class of Dask
         else:  # one of Kubernetes, which chooses them itself
             await self.cluster.scale(len(self.plan) - len(workers))
 
-    async def leave(self, user: Any) -> None:
-        """Need no Dask worker for a host any more. The cluster is as large as before
-        when the last host has left.
+    async def leave(self, host: str) -> None:
+        """Need no Dask worker for a host any more, given the name of its plugin. The
+        cluster is as large as before when the last host has left.
         """
-        self.users.remove(user)
-        if not self.users:
+        del self.needs[host]
+        if not self.needs:
             self.stop()
             change = await self.recommendations(len(self._first))
             await self.scale_down(change.get("workers", ()))
