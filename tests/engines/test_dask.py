@@ -197,6 +197,29 @@ def test_workers_end_with_the_program_of_a_host(home: Path) -> None:
     await_condition(lambda: processes("dask-") == [], 15.0, "the end of all workers")
 
 
+def test_an_interrupt_closes_the_host(home: Path) -> None:
+    """Ctrl-C in a terminal reaches all processes of an own cluster. The workers drain,
+    and neither Dask nor the host logs an error.
+    """
+    program = programs()[0].replace("print(batch.shape)", "print(batch.shape, flush=True)")
+    program = program.replace("range(10_000)", "range(100_000_000)")
+    (home / "train.py").write_text(program)
+    with subprocess.Popen(
+        [sys.executable, "train.py"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as ran:
+        assert ran.stdout is not None
+        ran.stdout.readline()
+        os.killpg(ran.pid, signal.SIGINT)
+        _, errors = ran.communicate(timeout=60)
+    assert errors.rstrip().endswith("KeyboardInterrupt"), errors
+    assert "distributed." not in errors
+    assert processes("dask-") == []
+
+
 USES_A_CLUSTER = """
 import sys, threading
 from zmqdata import hosts
