@@ -120,7 +120,7 @@ def test_a_worker_that_cannot_be_placed_is_queued(
     fake.taken = 6.0
     looks = len(fake.looks)
     await_condition(lambda: len(fake.looks) > looks + 3, 10.0, "more looks")
-    fake.taken = 1.0
+    fake.taken = 2.0
     third = "their actors have not started. Perhaps no single node has enough free CPUs."
     await_condition(lambda: third in caplog.text, 10.0, "the third cause")
     assert host.running() == {name: "queued"}

@@ -103,6 +103,8 @@ class _PlacedActor:
     """Time of the last answer, or of the start."""
     had_room: bool = False
     """True if enough CPUs were free at the start: it has them while it starts."""
+    is_stopping: bool = False
+    """True if its worker is to drain and end."""
 
 
 class Ray(Host):
@@ -144,7 +146,6 @@ class Ray(Host):
         options = WorkerOptions("Ray", service, worker_options, shows_key=True)
         self._num_cpus, self._options = _checked_cpus(num_cpus), options
         self._placed: dict[str, _PlacedActor] = {}
-        self._stopping: set[str] = set()
         self._endings: dict[str, str] = {}
         self._late = threading.Thread()  # of the last call that Ray did not answer in time
         self._cpus: list[float] = []  # of each node in this turn; empty if not yet counted
@@ -191,7 +192,7 @@ class Ray(Host):
         answers = self._call(lambda: self._ask(placed))
         for name, one in placed.items():
             ending = self._hear(one, answers[name])
-            if one.state == QUEUED and name in self._stopping:
+            if one.state == QUEUED and one.is_stopping:
                 # Ray may place it at any moment.
                 one.state, ending = ENDED, "was stopped"
             if one.state == ENDED:
@@ -206,7 +207,7 @@ class Ray(Host):
         answers = {}
         for name, one in placed.items():
             # Another thread may ask, too.
-            answers[name] = one.answer or one.actor.look.remote(name not in self._stopping)
+            answers[name] = one.answer or one.actor.look.remote(not one.is_stopping)
             one.answer = answers[name]
         present = [answers[name] for name, one in placed.items() if one.state != QUEUED]
         if present:
@@ -240,9 +241,7 @@ class Ray(Host):
         with self._state:
             if self._placed.get(name) is one:
                 del self._placed[name]
-                if name in self._stopping:
-                    self._stopping.remove(name)
-                else:
+                if not one.is_stopping:
                     self._endings[name] = ending
 
     def _launch(self, name: str) -> None:
@@ -255,8 +254,8 @@ class Ray(Host):
     def _drain(self, names: Iterable[str]) -> None:
         with self._state:
             placed = {name: self._placed[name] for name in names if name in self._placed}
-            self._stopping |= placed.keys()
         for name, one in placed.items():
+            one.is_stopping = True
             if one.state == QUEUED:
                 self._forget(name, one, "was stopped")
             else:
