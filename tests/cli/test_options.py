@@ -70,6 +70,8 @@ def test_the_help_has_meaning_default_and_variable() -> None:
         (["--count", "many"], "argument --count: expected a whole number, got 'many'"),
         (["--count", "0"], "argument --count: `count` must be at least 1, got 0"),
         (["--nothing"], "unrecognized arguments: --nothing"),
+        # Programs that look for options, as the Helm chart does, look for whole names.
+        (["--coun", "3"], "unrecognized arguments: --coun 3"),
     ],
 )
 def test_options_that_cannot_work_are_one_line(

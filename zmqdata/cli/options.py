@@ -50,7 +50,8 @@ def command_parser(program: str, description: str, *kinds: type[Any]) -> Argumen
     """Return the parser of a command, with an option for each setting of these
     configurations.
     """
-    parser = Arguments(prog=program, description=description, epilog=PRECEDENCE if kinds else None)
+    epilog = PRECEDENCE if kinds else None
+    parser = Arguments(prog=program, description=description, epilog=epilog, allow_abbrev=False)
     for kind in kinds:
         add_settings(parser, kind)
     return parser
