@@ -139,9 +139,9 @@ from zmqdata import hosts
 def train():
     dispatcher = zmqdata.DispatchServer()
     with dispatcher, hosts.Ray(dispatcher.target) as host:
-        host.adapt(0, 2)
+        [name] = host.start(1)
         read = zmqdata.distribute("distributed_epoch", dispatcher.target)
-        return sum(1 for row in zmqdata.Dataset.range(1000).apply(read))
+        return name, sum(1 for row in zmqdata.Dataset.range(1000).apply(read))
 """
 
 
@@ -151,8 +151,9 @@ def test_a_task_of_ray_has_a_host(ray_cluster: RayEngine) -> None:
 
     space: dict[str, object] = {}
     exec(WITHIN, space)
-    assert ray.get(ray.remote(num_cpus=1)(space["train"]).remote(), timeout=90) == 1000
-    await_condition(lambda: processes("ray-") == [], 15.0, "the end of all workers")
+    name, count = ray.get(ray.remote(num_cpus=1)(space["train"]).remote(), timeout=90)
+    assert count == 1000
+    await_condition(lambda: processes(name) == [], 15.0, "the end of the worker")
 
 
 READS = """
