@@ -338,6 +338,20 @@ def test_hosts_enlarge_a_cluster_together(make: Make) -> None:
     assert cluster.plan == set()
 
 
+def test_an_error_of_dask_does_not_end_the_growth(make: Make) -> None:
+    """A cluster grows on after Dask has stopped its sizing at an error. The end of the
+    cluster stops it.
+    """
+    cluster = FakeCluster(0)
+    host = make(cluster)
+    cluster._adaptive.stop()
+    assert cluster._adaptive.periodic_callback is not None
+    cluster.close(1.0)
+    cluster._adaptive.stop()
+    assert cluster._adaptive.periodic_callback is None
+    host.close()
+
+
 def test_a_cluster_that_adapts_already_is_left_alone(make: Make) -> None:
     """A host does not size a cluster that its user lets adapt."""
     cluster = FakeCluster(1)

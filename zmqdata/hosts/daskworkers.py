@@ -198,6 +198,13 @@ class HostAdaptive(Adaptive):  # type: ignore[misc]  # a class of Dask
         else:  # one of Kubernetes, which chooses them itself
             await self.cluster.scale(len(self.plan) - len(workers))
 
+    def stop(self, **options: Any) -> None:
+        """Stop sizing the cluster if no host needs it. Older releases of Dask stop at
+        the first error of a scheduler that is gone for a moment.
+        """
+        if not self.needs or self.cluster.status.name != "running":
+            super().stop(**options)
+
     async def leave(self, host: str) -> None:
         """Need no Dask worker for a host any more, given the name of its plugin. The
         cluster is as large as before when the last host has left.
