@@ -15,6 +15,7 @@ from zmqdata.cluster.following import Bounds
 from zmqdata.cluster.host import Host, HostError
 from zmqdata.dispatcher.server import DispatchServer
 from zmqdata.errors import FailedPreconditionError
+from zmqdata.messages import ScaleDecided
 from zmqdata.testing.cluster import await_condition
 
 SOON = 10.0
@@ -261,3 +262,18 @@ def test_a_host_follows_once_the_dispatcher_answers(
         assert "No dispatcher has answered" in caplog.text
         host.scale(1)
         await_condition(lambda: len(host.states) == 1, SOON, "the end of one")
+
+
+@pytest.mark.parametrize(("workers", "pause"), [(0, 1.0), (3, 7.0)])
+def test_the_number_is_asked_for_sooner_while_no_worker_is_wanted(
+    workers: int, pause: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The dispatcher is asked again after a second while it wants no worker, so that a
+    loop that begins does not wait for the interval.
+    """
+    follower = following.Follower("tcp://127.0.0.1:1", "Memory", 1)
+    told = ScaleDecided("request", workers, "a reason", 1)
+    monkeypatch.setattr(following, "ask_scale", lambda *asked: told)
+    monkeypatch.setattr(following.time, "monotonic", lambda: 100.0)
+    assert follower.ask(Bounds(0, 4, 7.0)) == workers
+    assert [follower.is_due(100.0 + pause - 0.1), follower.is_due(100.0 + pause)] == [False, True]

@@ -25,6 +25,8 @@ slowly.
 """
 LEAST_INTERVAL = 0.1
 """Least number of seconds between two questions to the dispatcher."""
+IDLE_INTERVAL = 1.0
+"""Seconds between two questions while no worker is wanted."""
 ASK_PATIENCE, GOODBYE_PATIENCE = 5.0, 1.0
 """Seconds to wait for the number that the dispatcher wants, and for its answer that the
 place is free.
@@ -113,9 +115,12 @@ class Follower:
             OSError: the file of the dispatcher cannot be read.
         """
         self.asks, interval = True, bounds.interval
-        self._due = time.monotonic() + interval
+        asked_at = time.monotonic()
+        self._due = asked_at + interval
         decision = ask_scale(self._service, self.name, interval, min(ASK_PATIENCE, interval))
         number = bounds.clamped(decision.workers, self._processes or decision.processes)
+        if not number:  # a loop that begins waits for its first worker
+            self._due = asked_at + min(interval, IDLE_INTERVAL)
         if number != self._last:
             log.info("%d workers from now on. %s", number, decision.reason)
             self._last = number

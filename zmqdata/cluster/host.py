@@ -93,6 +93,7 @@ class Host(AbstractContextManager["Host"]):
         self._thread: threading.Thread | None = None
         self._bounds: Bounds | None = None
         self._said: dict[str, str] = {}
+        self._endings: dict[str, str] = {}
 
     # --- of each engine
 
@@ -133,9 +134,9 @@ class Host(AbstractContextManager["Host"]):
     def _known(self) -> list[str]:
         """Return the workers that may still run, with the engine's name for each."""
 
-    @abstractmethod
     def _last_words(self, name: str) -> str:
         """Return how a worker has ended, and the end of its log."""
+        return self._endings.pop(name, "has ended")
 
     # --- of users
 

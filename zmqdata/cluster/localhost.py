@@ -40,7 +40,6 @@ class LocalHost(Host):
         self._make, self._listed, self._count = make, listed, processes
         self._servers: dict[str, ServerHandle] = {}
         self._stopping: set[str] = set()
-        self._endings: dict[str, str] = {}
 
     def adopt(self, servers: Iterable[ServerHandle]) -> None:
         """Wish for workers that run already, and own them from now on."""
@@ -107,6 +106,3 @@ class LocalHost(Host):
 
     def _known(self) -> list[str]:
         return list(self._servers)
-
-    def _last_words(self, name: str) -> str:
-        return self._endings.pop(name, "has ended")

@@ -28,6 +28,7 @@ from zmqdata.config.endpoints import Service
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.hosts.workers import (
     WorkerOptions,
+    engine_package,
     loopback_address,
     warn_of_loopback,
     worker_interface,
@@ -88,9 +89,10 @@ class Dask(Host):
         TypeError: an option does not exist, or has the wrong type, or ``cluster`` is
             none.
         ValueError: an option is out of its range, or contradicts another.
-        FailedPreconditionError: ``distributed`` is not installed, the Dask scheduler or
-            a Dask worker runs another minor version of Python, ``cluster`` is
-            asynchronous, or a process that this program starts imports it.
+        ImportError: ``distributed`` is not installed.
+        FailedPreconditionError: the Dask scheduler or a Dask worker runs another minor
+            version of Python, ``cluster`` is asynchronous, or a process that this
+            program starts imports it.
         HostError: the Dask scheduler does not answer.
 
     Example: ::
@@ -106,15 +108,9 @@ class Dask(Host):
     def __init__(self, service: Service, cluster: Any = None, **worker_options: Any) -> None:
         worker_options = {"host": worker_interface(service)} | worker_options
         self._options = WorkerOptions("Dask", service, worker_options, shows_key=cluster is None)
-        try:
-            import distributed
+        distributed = engine_package("distributed", "Dask")
+        from zmqdata.hosts import daskworkers
 
-            from zmqdata.hosts import daskworkers
-        except ModuleNotFoundError as error:
-            raise FailedPreconditionError(
-                f"`hosts.Dask` needs the package distributed, and {error.name} is not installed "
-                "here. Install it with `pip install 'zmqdata[dask]'`, or use `hosts.Local`"
-            ) from None
         lifetime.end_before_others()  # Dask's own end would take the cluster away
         self._distributed, self._remote = distributed, daskworkers
         patience = stop_seconds(self._options.config) + DEADLINE
@@ -126,7 +122,6 @@ class Dask(Host):
         self._unfit: set[str] = set()  # Dask workers that can never have a worker
         self._count = 0  # Dask workers that the scheduler knows
         self._placed_at = time.monotonic()  # when no worker waited
-        self._endings: dict[str, str] = {}
         self._client: Any = None
         self._adaptive: Any = None
         self._own = _local_cluster(distributed) if cluster is None else None
@@ -409,9 +404,6 @@ class Dask(Host):
                 for name, place in self._places.items()
                 if place.address
             ]
-
-    def _last_words(self, name: str) -> str:
-        return self._endings.pop(name, "has ended")
 
 
 def _local_cluster(distributed: Any) -> Any:

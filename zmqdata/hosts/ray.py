@@ -31,6 +31,7 @@ from zmqdata.hosts.workers import (
     ENDED,
     PlacedWorker,
     WorkerOptions,
+    engine_package,
     warn_of_loopback,
     worker_interface,
 )
@@ -146,20 +147,12 @@ class Ray(Host):
         options = WorkerOptions("Ray", service, worker_options, shows_key=True)
         self._num_cpus, self._options = _checked_cpus(num_cpus), options
         self._placed: dict[str, _PlacedActor] = {}
-        self._endings: dict[str, str] = {}
         self._late = threading.Thread()  # of the last call that Ray did not answer in time
         self._cpus: list[float] = []  # of each node in this turn; empty if not yet counted
         self._free = self._room = 0.0
         patience = stop_seconds(options.config) + COMPLETES_WITHIN
         super().__init__(service, "ray", options.count, patience)
-        try:
-            import ray
-        except ImportError as error:
-            raise ImportError(
-                f"`hosts.Ray` needs Ray, which cannot be imported here ({error}). Install it: "
-                "`pip install 'zmqdata[ray]'`"
-            ) from error
-        self._ray: Any = ray
+        self._ray = engine_package("ray", "Ray")
         self._actor_class = self._ray.remote(num_cpus=self._num_cpus, max_restarts=-1)(RayWorker)
         is_first = not self._ray.is_initialized()
         if is_first:
@@ -269,9 +262,6 @@ class Ray(Host):
     def _known(self) -> list[str]:
         with self._state:
             return list(self._placed)
-
-    def _last_words(self, name: str) -> str:
-        return self._endings.pop(name, "has ended")
 
     def _turn(self) -> None:
         self._cpus = []

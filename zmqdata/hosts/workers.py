@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import logging
 import threading
 from dataclasses import asdict, fields, replace
@@ -119,6 +120,25 @@ def warn_of_loopback(service: Service) -> None:
             address,
             REACHABLE,
         )
+
+
+def engine_package(name: str, host: str) -> Any:
+    """Return the package of an engine.
+
+    Args:
+        name: name of the package.
+        host: name of the host's class, for the error.
+
+    Raises:
+        ImportError: it cannot be imported. The text says how to install it.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ImportError(
+            f"`hosts.{host}` needs the package {name}, which cannot be imported here ({error}). "
+            f"Install it: `pip install 'zmqdata[{host.lower()}]'`"
+        ) from error
 
 
 class PlacedWorker:

@@ -225,7 +225,7 @@ def test_what_is_waited_for_is_named() -> None:
     text = waiter.waits()
     assert text.startswith(
         "job 'job', consumer 2: waiting for 10 s for a worker to host its first task: no worker "
-        "is registered at tcp://d:1. Start one"
+        "is registered at tcp://d:1. If no host"
     )
     plan = m.TaskList(2, (), True, m.Plan((), 0, {}, (1, 2)))
     assert waiter.waits(plan).endswith("s for consumer 1, 2 of this job, still without a client")
@@ -245,7 +245,7 @@ def test_what_is_waited_for_is_named() -> None:
     ("idle", "reason"),
     [
         (None, "no worker has a task that this client may read. `zmqdata status"),
-        (m.IdleWorkers(0, 0), "no worker is registered at tcp://d:1. Start one with `zmqdata"),
+        (m.IdleWorkers(0, 0), "no worker is registered at tcp://d:1. If no host"),
         (m.IdleWorkers(1, 0), "none of 1 registered worker may host it. Each is about to leave"),
         (m.IdleWorkers(3, 2), "of 3 registered workers, 2 may run this job, and none is the place"),
     ],

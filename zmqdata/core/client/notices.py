@@ -394,8 +394,8 @@ class Notices:
             return f"no worker has a task that this client may read. {look}"
         if not idle.registered:
             return (
-                f"no worker is registered at {self.service}. Start one with `zmqdata worker "
-                f"--dispatcher {self.service}`"
+                f"no worker is registered at {self.service}. If no host and no autoscaler is "
+                f"about to start one, run `zmqdata worker --dispatcher {self.service}`"
             )
         registered = _counted(idle.registered, "registered worker")
         if not idle.able:
