@@ -332,6 +332,12 @@ def test_a_job_without_a_name_is_refused_in_several_workers_of_a_data_loader(
 # --- copies of dataset objects
 
 
+def test_a_copy_of_a_dataset_can_be_pickled(dataset: Any) -> None:
+    """A dataset that was unpickled can be pickled again, as a task queue does it."""
+    again = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(dataset))))
+    assert (again.options, again.server) == (dataset.options, None)
+
+
 def test_a_copy_in_this_process_has_its_own_job(dataset: Any) -> None:
     """A dataset that is copied or pickled within a process has a job of its own."""
     dataset.repetitions.begin()

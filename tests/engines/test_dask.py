@@ -81,7 +81,7 @@ def test_tasks_of_dask_read_from_the_service(dask_cluster: DaskEngine, service: 
     """
     from distributed import Client
 
-    [program] = [one for one in programs() if "client.map" in one]
+    [program] = [one for one in programs() if "client.submit" in one]
     with dask_cluster.make(service) as host, Client(dask_cluster.cluster) as client:
         names = host.start(1)
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.engines.engines import processes
 from tests.engines.ray_engine import RayEngine, pids
-from tests.engines.test_hosts import await_running, ends
+from tests.engines.test_hosts import PATIENCE, await_running, ends
 from zmqdata.testing.cluster import await_condition
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,6 +66,7 @@ def test_the_worker_of_a_dead_node_comes_back_once(ray_cluster: RayEngine, servi
         old = pids(names[0])
         ray_cluster.remove_node(host, names[0])
         await_condition(lambda: not {*old} & {*pids(names[0])}, 15.0, "the end of the old worker")
+        await_condition(lambda: pids(names[0]), PATIENCE, "its successor")
         assert await_running(host, service, 2) == names
         assert [len(pids(name)) for name in names] == [1, 1]
         ends(ray_cluster, host, names)

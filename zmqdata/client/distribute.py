@@ -100,9 +100,8 @@ class DataServiceDataset(Node):
 
     def __getstate__(self) -> dict[str, Any]:
         own = dict(self.__dict__)
-        for name in ("placing", "made", "server"):
-            del own[name]
-        own |= {"run": self.run.pickled(), "repetitions": self.repetitions.begun}
+        del own["placing"], own["made"]
+        own |= {"run": self.run.pickled(), "repetitions": self.repetitions.begun, "server": None}
         if own["run"].is_shipped:
             # Equal in each run of the program, so that workers know the pipeline again.
             own |= {"anonymous": "", "repetitions": 0}
