@@ -58,7 +58,15 @@ def epoch(rank: int, target: str, count: int, is_balanced: bool, rate: float) ->
     """Read an epoch, and print how long this rank has waited for the other."""
     name = "balanced" if is_balanced else "in order"
     read = distribute(
-        "distributed_epoch", target, name, consumer_index=rank, num_consumers=RANKS, finite="drop"
+        "distributed_epoch",
+        target,
+        name,
+        consumer_index=rank,
+        num_consumers=RANKS,
+        finite="drop",
+        # Equal parts for two tasks, so that no sequence is left without a full step.
+        deterministic=True,
+        num_tasks=2,
     )
     worked = waited = 0.0
     for lengths in batches(count, is_balanced).apply(read):
