@@ -26,9 +26,10 @@ pytestmark = [
     pytest.mark.timeout(300),
 ]
 PATIENCE = 90.0
-COUNT = 6_000
+COUNT = 9_000
 PACE = 0.004
 STORM = 20.0
+LEAST_DEEDS = 3
 SEED = 7
 
 
@@ -224,7 +225,8 @@ def test_a_storm_costs_no_element(engine: Engine, service: str) -> None:
         reader.start()
         await_condition(lambda: len(reader.had) > 20, PATIENCE, "the first elements")
         until = time.monotonic() + STORM
-        while time.monotonic() < until:
+        # A queue may keep workers waiting, so that none can be taken away meanwhile.
+        while time.monotonic() < until or (sum(done.values()) < LEAST_DEEDS and reader.is_alive()):
             left = connected(service)
             name = victim(host, chosen)
             if name in left and len(left) > 1:
@@ -243,5 +245,5 @@ def test_a_storm_costs_no_element(engine: Engine, service: str) -> None:
         print(f"{dict(done)}; longest wait {reader.longest:.2f} s")
         assert reader.had == Counter(range(COUNT))
         assert reader.longest <= 5.0
-        assert sum(done.values()) >= 3, done
+        assert sum(done.values()) >= LEAST_DEEDS, done
         ends(engine, host, names)
