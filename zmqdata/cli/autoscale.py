@@ -54,9 +54,14 @@ class AutoscaleSettings(Settings):
     )
     """Maximum number of workers."""
     interval: float = setting(
-        5.0, "seconds between two questions to the dispatcher", least=0, metavar="S"
+        5.0,
+        "seconds between two questions to the dispatcher, at most 1 while it wants no worker",
+        least=0,
+        metavar="S",
     )
-    """Seconds between two questions to the dispatcher."""
+    """Seconds between two questions to the dispatcher; a second at most while it wants
+    no worker.
+    """
     processes_each: int = setting(
         0,
         "number of processes of each worker; 0: as many as most named workers have",

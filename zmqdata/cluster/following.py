@@ -26,7 +26,7 @@ slowly.
 LEAST_INTERVAL = 0.1
 """Least number of seconds between two questions to the dispatcher."""
 IDLE_INTERVAL = 1.0
-"""Seconds between two questions while no worker is wanted."""
+"""Longest number of seconds between two questions while no worker is wanted."""
 ASK_PATIENCE, GOODBYE_PATIENCE = 5.0, 1.0
 """Seconds to wait for the number that the dispatcher wants, and for its answer that the
 place is free.
@@ -53,7 +53,9 @@ class Bounds:
     maximum: int
     """Maximum number of workers."""
     interval: float = 5.0
-    """Seconds between two questions to the dispatcher."""
+    """Seconds between two questions to the dispatcher; a second at most while no worker
+    is wanted.
+    """
 
     def __post_init__(self) -> None:
         for name in ("minimum", "maximum"):

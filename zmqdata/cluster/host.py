@@ -203,7 +203,8 @@ class Host(AbstractContextManager["Host"]):
         Args:
             minimum: least number of workers.
             maximum: maximum number of workers.
-            interval: seconds between two questions to the dispatcher.
+            interval: seconds between two questions to the dispatcher; a second at most
+                while it wants no worker.
 
         Raises:
             TypeError, ValueError: a bound is no number of workers, the minimum exceeds
